@@ -1,0 +1,193 @@
+"""A registration: the document a relay sends for its pool, its canonical form, and what selectors read of it.
+
+Only the key is required. `null` in a known optional field means absent. Fields that this version does not know are
+kept and listed as they came. The canonical form is compact, with members by code point, ``models`` by ``id`` and
+``aliases`` sorted and without repeats; other arrays stay as sent. Two registrations have the same facts exactly when
+their canonical bytes are equal, which is what makes a heartbeat not a change.
+"""
+
+import re
+from hashlib import shake_256
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.key import KEY_PARTS, PoolKey, check_key
+from poolmuster.model.strict_json import canonical, decode, escape_pointer
+
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+
+DIGEST_BITS = 2048
+"""Width of a pool's digest. Digests are summed over a list, and at this width no one can steer such a sum."""
+
+
+class ModelDocument(msgspec.Struct, kw_only=True):
+    """One model a pool serves. ``id`` is opaque; ``context_window`` is in tokens."""
+
+    id: NonEmpty
+    aliases: list[NonEmpty] | None = None
+    context_window: NonNegative | None = None
+
+
+class LocationDocument(msgspec.Struct, kw_only=True):
+    """Where a pool runs."""
+
+    region: str | None = None
+    availability_zone: str | None = None
+
+
+class RegistrationDocument(msgspec.Struct, kw_only=True):
+    """The wire form of a registration; further fields are allowed and kept."""
+
+    cluster_id: str
+    namespace: str
+    dgd_name: str
+    relay_id: NonEmpty | None = None
+    frontend_url: str | None = None
+    weight: NonNegative | None = None
+    location: LocationDocument | None = None
+    models: list[ModelDocument] | None = None
+    labels: dict[str, str] | None = None
+
+
+class Pool(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """The facts of a registration. ``body`` is the canonical form, byte for byte as lists show it.
+
+    The other fields are what selectors look at. Kept as bytes and tuples, not as a parsed tree, so that tens of
+    thousands of pools cost the garbage collector nothing.
+    """
+
+    key: PoolKey
+    body: bytes
+    digest: int
+    region: str | None
+    model_names: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The facts as a JSON object, decoded anew at each call."""
+        document: dict[str, Any] = msgspec.json.decode(self.body)
+        return document
+
+
+class Registration(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A pool's facts together with the relay that speaks for it, where it said who it is."""
+
+    pool: Pool
+    relay_id: str | None
+
+    @property
+    def key(self) -> PoolKey:
+        return self.pool.key
+
+
+def parse_registration(body: bytes, *, foreign: bool = False) -> Registration:
+    """Read what a relay sent. Raises `InvalidInput` naming what is wrong.
+
+    ``foreign`` is for items that another implementation wrote into a shared store: there a member ``status``, which
+    is reserved for what the service adds, is dropped instead of refused.
+    """
+    document = decode(body)
+    if not isinstance(document, dict):
+        raise _invalid(Fault("", "a registration is a JSON object"))
+    if foreign:
+        document.pop("status", None)
+    return registration_of(document)
+
+
+def registration_of(document: dict[str, Any]) -> Registration:
+    """Like `parse_registration`, of a decoded document, which is consumed. Raises `InvalidInput`."""
+    missing = tuple(Fault("/" + name, "is required") for name in KEY_PARTS if document.get(name) is None)
+    if missing:
+        raise _invalid(*missing)
+    try:
+        known = msgspec.convert(document, RegistrationDocument)
+    except msgspec.ValidationError as error:
+        raise _invalid(_fault_of(error)) from error
+    key = PoolKey(known.cluster_id, known.namespace, known.dgd_name)
+    check_key(key)
+    faults = [*_status_faults(document), *_url_faults(known.frontend_url)]
+    _drop_nulls(document, RegistrationDocument)
+    document.pop("relay_id", None)
+    if known.location is not None:
+        _drop_nulls(document["location"], LocationDocument)
+    if known.models is not None:
+        document["models"] = _canonical_models(document["models"], faults)
+    if faults:
+        raise _invalid(*faults)
+    return Registration(_pool(key, canonical(document), known), known.relay_id)
+
+
+def _pool(key: PoolKey, body: bytes, known: RegistrationDocument) -> Pool:
+    names = {name for model in known.models or () for name in (model.id, *(model.aliases or ()))}
+    return Pool(
+        key=key,
+        body=body,
+        digest=int.from_bytes(shake_256(body).digest(DIGEST_BITS // 8)),
+        region=known.location.region if known.location else None,
+        model_names=tuple(sorted(names)),
+        labels=tuple(sorted((known.labels or {}).items())),
+    )
+
+
+def _invalid(*faults: Fault) -> InvalidInput:
+    return InvalidInput("The registration is not valid.", faults)
+
+
+def _fault_of(error: msgspec.ValidationError) -> Fault:
+    """msgspec says ``Expected `int`, got `str` - at `$.models[0].id```; we say it with a JSON pointer."""
+    detail, _, path = str(error).partition(" - at `")
+    tokens = re.findall(r"\.([^.\[\]`]+)|\[(\d+|\.\.\.)\]", path)
+    return Fault("".join("/" + escape_pointer(name or index) for name, index in tokens), detail.replace("`", "'"))
+
+
+def _drop_nulls(document: dict[str, Any], known: type[msgspec.Struct]) -> None:
+    for name in known.__struct_fields__:
+        if name in document and document[name] is None:
+            del document[name]
+
+
+def _status_faults(document: dict[str, Any]) -> list[Fault]:
+    return [Fault("/status", "is reserved for what the service adds")] if "status" in document else []
+
+
+def _url_faults(url: str | None) -> list[Fault]:
+    fault = None if url is None else url_fault(url)
+    return [] if fault is None else [Fault("/frontend_url", fault)]
+
+
+def url_fault(url: str) -> str | None:
+    """Why ``url`` cannot be the root of an OpenAI-compatible server, or ``None``."""
+    if any(char.isspace() or not char.isprintable() for char in url):
+        return "must not contain white space or control characters"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"is not a URL: {error}"
+    if parts.scheme not in ("http", "https"):
+        return "must begin with http:// or https://"
+    if not parts.hostname or port == 0:
+        return "must name a host, and a port other than 0 where it names one"
+    if "@" in parts.netloc:
+        return "must not carry user information"
+    if "?" in url or "#" in url:
+        return "must not have a query or a fragment"
+    return None
+
+
+def _canonical_models(models: list[dict[str, Any]], faults: list[Fault]) -> list[dict[str, Any]]:
+    by_id: dict[str, tuple[int, dict[str, Any], bytes]] = {}
+    for index, model in enumerate(models):
+        _drop_nulls(model, ModelDocument)
+        if "aliases" in model:
+            model["aliases"] = sorted(set(model["aliases"]))
+        facts = canonical(model)
+        first, _, first_facts = by_id.setdefault(model["id"], (index, model, facts))
+        if facts != first_facts:
+            faults.append(Fault(f"/models/{index}", f"model {model['id']!r} also stands at /models/{first}, with other facts"))
+    return [by_id[model_id][1] for model_id in sorted(by_id)]

@@ -1,0 +1,1 @@
+"""Protocols between the service and the world: the clock and the registration store."""

@@ -1,0 +1,1 @@
+"""Where programs are put together: settings parsed once, logging, metrics, the real clock."""
