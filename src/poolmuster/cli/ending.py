@@ -1,0 +1,94 @@
+"""How every command ends: its exit code, and at most one line on standard error that says why."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import click
+
+from poolmuster.cli.escape import visible
+from poolmuster.model.errors import InvalidInput, PoolmusterError
+
+
+class ExitCode(IntEnum):
+    """The exit codes of all commands. ``INTERRUPTED``: by Ctrl-C, or because nobody reads the output any more."""
+
+    GOOD = 0
+    FAILED = 1
+    USAGE = 2
+    INCOMPLETE = 3
+    INTERRUPTED = 130
+
+
+def say(text: str) -> None:
+    """One line for people on standard error, with nothing in it that a terminal would act on."""
+    click.echo(visible(text), err=True)
+
+
+def describe(error: PoolmusterError) -> str:
+    """An error of ours in one line, with each place that is at fault."""
+    faults = error.faults if isinstance(error, InvalidInput) else ()
+    return " ".join([error.detail, *(f"{fault.pointer or 'It'}: {fault.detail}." for fault in faults)])
+
+
+class Ending(click.Command):
+    """A command whose function returns its exit code, ``None`` for 0, and whose errors are one line each."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        sys.exit(self._run(args, prog_name, complete_var, extra))
+
+    def _run(
+        self, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None, extra: dict[str, Any]
+    ) -> int:
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            return ExitCode.USAGE
+        except click.UsageError as error:
+            say(f"{error.ctx.command_path if error.ctx else 'poolmuster'}: {' '.join(error.format_message().split())}")
+            return ExitCode.USAGE
+        except click.ClickException as error:
+            say(f"poolmuster: {error.format_message()}")
+            return ExitCode.FAILED
+        except PoolmusterError as error:
+            say(f"poolmuster: {describe(error)}")
+            return ExitCode.FAILED
+        except (click.Abort, KeyboardInterrupt):
+            return ExitCode.INTERRUPTED
+        except BrokenPipeError:
+            _let_go_of_stdout()
+            return ExitCode.INTERRUPTED
+        return ExitCode.GOOD if code is None else int(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # click itself would print a blank line for Ctrl-C, and end with 1 for a reader that went away.
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+        except BrokenPipeError:
+            _let_go_of_stdout()
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _let_go_of_stdout() -> None:
+    """Send what is still buffered nowhere, or the interpreter would complain of the broken pipe as it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

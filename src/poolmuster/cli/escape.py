@@ -1,0 +1,35 @@
+"""Text that came from elsewhere, made safe for a terminal.
+
+A pool's name or label is whatever its relay sent. Printed as it is, an escape sequence in it could move the cursor,
+hide lines or type into the operator's shell, and a direction mark could make one name look like another.
+"""
+
+import unicodedata
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def _unsafe(char: str) -> bool:
+    return not (" " <= char <= "~") and unicodedata.category(char) in _UNSAFE
+
+
+def visible(text: str) -> str:
+    """``text`` in one line, with each character that a terminal would act on written as ``\\x1b``, ``\\u202e``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char.encode("unicode_escape").decode() if _unsafe(char) else char for char in text)
+
+
+def visible_json(text: str) -> str:
+    """JSON ``text`` with those characters as JSON escapes: the same value, safe on a terminal.
+
+    Line breaks between values stay, as in JSON they cannot stand inside a string.
+    """
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(_json_escape(char) if char not in "\n\t" and _unsafe(char) else char for char in text)
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

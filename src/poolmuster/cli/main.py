@@ -1,0 +1,72 @@
+"""``poolmuster``: one command, whose subcommands are imported only when they are used."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from poolmuster import __version__
+from poolmuster.cli.ending import Ending, ExitCode
+from poolmuster.cli.options import HELP_EPILOG, Command
+
+PROGRAMS = {
+    "serve": "Run the discovery service.",
+    "relay": "Run beside a pool: find what it serves and register it.",
+    "demo": "Try it all on this machine: a service, two model servers, two relays.",
+}
+OPERATORS = {
+    "pools": "List the live pools, once or as they change.",
+    "why": "Say why a pool is or is not listed.",
+    "status": "Show how each instance of the service is doing.",
+    "changes": "Show what changed lately, and why.",
+    "register": "Register a pool by hand, for one lease.",
+    "deregister": "Take a pool off the list at once.",
+}
+
+
+class Commands(Ending, click.Group):
+    """The subcommands. Each is the object ``command`` of the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in (*PROGRAMS, *OPERATORS) if find_spec(_module(name)) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: Command = import_module(_module(cmd_name)).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        for heading, commands in (("Programs", PROGRAMS), ("Commands", OPERATORS)):
+            if records := [(name, text) for name, text in commands.items() if name in names]:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+    def all_variables(self) -> set[str]:
+        """The environment variables of every command's flags."""
+        ctx = click.Context(self)
+        commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
+        return {variable for found in commands if isinstance(found, Command) for variable in found.variables}
+
+
+def _module(name: str) -> str:
+    return f"poolmuster.cli.{name}"
+
+
+@click.group("poolmuster", cls=Commands, epilog=HELP_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="poolmuster", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Which model-serving pools are alive right now, what do they serve, and is the list complete?"""
+
+
+def main() -> Any:
+    """The entry point of the console script."""
+    return cli.main(prog_name="poolmuster")
+
+
+__all__ = ["ExitCode", "cli", "main"]
+
+if __name__ == "__main__":
+    main()

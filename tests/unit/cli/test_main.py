@@ -1,0 +1,80 @@
+"""The command with subcommands, and how every command ends."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from poolmuster import __version__
+from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
+from poolmuster.cli.options import Command, command
+from poolmuster.model.errors import Fault, InvalidInput
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(cli, ["--version"], prog_name="poolmuster")
+    assert (result.exit_code, result.stdout) == (0, f"poolmuster {__version__}\n")
+
+
+def test_no_command_shows_the_help_and_is_a_usage_mistake() -> None:
+    result = CliRunner().invoke(cli, [], prog_name="poolmuster")
+    assert result.exit_code == 2
+    assert "Usage: poolmuster" in result.stderr
+
+
+def test_an_unknown_command_is_one_line() -> None:
+    result = CliRunner().invoke(cli, ["lst"], prog_name="poolmuster")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "'lst'" in result.stderr
+
+
+def test_the_help_of_all_commands_imports_none_of_them() -> None:
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom poolmuster.cli.main import cli\n"
+        "CliRunner().invoke(cli, ['--help'])\n"
+        "print(sorted(name for name in sys.modules if name in ('aiohttp', 'starlette', 'uvicorn', 'rich')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *OPERATORS])
+def test_each_command_is_ours_and_the_group_describes_it_as_it_does_itself(name: str) -> None:
+    found = cli.get_command(click.Context(cli), name)
+    assert isinstance(found, Command)
+    assert found.name == name
+    assert found.get_short_help_str(200) == {**PROGRAMS, **OPERATORS}[name]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InvalidInput("No good.", (Fault("/a", "is bad"),)), 1, "poolmuster: No good. /a: is bad.\n"),
+        (click.ClickException("broken \x1b[2J"), 1, "poolmuster: broken \\x1b[2J\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 130, ""),
+    ],
+)
+def test_how_commands_end(error: BaseException, code: int, line: str) -> None:
+    @command("sample")
+    def sample() -> None:
+        raise error
+
+    result = CliRunner().invoke(sample, [], prog_name="sample")
+    assert (result.exit_code, result.stderr) == (code, line)
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
+    code = (
+        "import click\nfrom poolmuster.cli.options import command\n"
+        "@command('sample')\ndef sample():\n    for _ in range(100000): click.echo('x' * 100)\nsample.main([])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 130
