@@ -55,11 +55,15 @@ class Removal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One numbered step of the list. ``before`` and ``after`` are the pool's facts where it was, or is, listed."""
+    """One numbered step of the list. ``before`` and ``after`` are the pool's facts where it was, or is, listed.
+
+    ``at_ms`` is the wall clock, for people; ``clock_ms`` the monotonic one, by which its age is judged.
+    """
 
     number: int
     kind: ChangeKind
     at_ms: int
+    clock_ms: int
     before: Pool | None = None
     after: Pool | None = None
     removal: Removal | None = None

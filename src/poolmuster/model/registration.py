@@ -6,6 +6,7 @@ kept and listed as they came. The canonical form is compact, with members by cod
 their canonical bytes are equal, which is what makes a heartbeat not a change.
 """
 
+import json
 import re
 from hashlib import shake_256
 from typing import Annotated, Any
@@ -56,12 +57,14 @@ class RegistrationDocument(msgspec.Struct, kw_only=True):
 class Pool(msgspec.Struct, frozen=True, gc=False, eq=False):
     """The facts of a registration. ``body`` is the canonical form, byte for byte as lists show it.
 
-    The other fields are what selectors look at. Kept as bytes and tuples, not as a parsed tree, so that tens of
+    ``status_offset`` is where in it the reserved member ``status`` belongs; ``digest`` is a wide hash of it. The other
+    fields are what selectors look at. Kept as bytes and tuples, not as a parsed tree, so that tens of
     thousands of pools cost the garbage collector nothing.
     """
 
     key: PoolKey
     body: bytes
+    status_offset: int
     digest: int
     region: str | None
     model_names: tuple[str, ...]
@@ -70,8 +73,13 @@ class Pool(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def document(self) -> dict[str, Any]:
         """The facts as a JSON object, decoded anew at each call."""
-        document: dict[str, Any] = msgspec.json.decode(self.body)
+        document: dict[str, Any] = json.loads(self.body)
         return document
+
+    def body_with_status(self, status: bytes) -> bytes:
+        """The canonical form with the member ``status``, whose JSON is given, at its place."""
+        head, tail = self.body[: self.status_offset], self.body[self.status_offset + 1 :]
+        return b'%b,"status":%b%b' % (head, status, b"," + tail if tail else b"}")
 
 
 class Registration(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -119,14 +127,18 @@ def registration_of(document: dict[str, Any]) -> Registration:
         document["models"] = _canonical_models(document["models"], faults)
     if faults:
         raise _invalid(*faults)
-    return Registration(_pool(key, canonical(document), known), known.relay_id)
+    return Registration(_pool(key, document, known), known.relay_id)
 
 
-def _pool(key: PoolKey, body: bytes, known: RegistrationDocument) -> Pool:
+def _pool(key: PoolKey, document: dict[str, Any], known: RegistrationDocument) -> Pool:
+    before = canonical({name: value for name, value in document.items() if name < "status"})
+    after = canonical({name: value for name, value in document.items() if name > "status"})
+    body = before if after == b"{}" else before[:-1] + b"," + after[1:]
     names = {name for model in known.models or () for name in (model.id, *(model.aliases or ()))}
     return Pool(
         key=key,
         body=body,
+        status_offset=len(before) - 1,
         digest=int.from_bytes(shake_256(body).digest(DIGEST_BITS // 8)),
         region=known.location.region if known.location else None,
         model_names=tuple(sorted(names)),

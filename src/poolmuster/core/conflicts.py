@@ -1,0 +1,70 @@
+"""Two relays that speak for one pool in turn (rule L9).
+
+Relay A, then B, then A again within one lease is a conflict: two deployments share a key, or a rolling update of a
+relay overlaps. It ends when a lease has passed without another turn.
+"""
+
+import msgspec
+
+from poolmuster.model.key import PoolKey
+
+TRAIL_LIMIT = 8
+"""How many relays of one pool are remembered at once."""
+
+
+class ConflictSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """One conflict: who took turns, since when, and when last (in lease time)."""
+
+    relay_ids: tuple[str, ...]
+    since_ms: int
+    last_ms: int
+    lease_ms: int
+
+
+class Conflicts:
+    """Which pools have a conflict. Times are lease time, which does not run while the process was stopped."""
+
+    def __init__(self) -> None:
+        self._trails: dict[PoolKey, dict[str, int]] = {}
+        self._spans: dict[PoolKey, ConflictSpan] = {}
+
+    def turn(self, key: PoolKey, previous: tuple[str, int], relay_id: str, now_ms: int, lease_ms: int) -> bool:
+        """``relay_id`` registers after ``previous`` (another relay, and when it last did).
+
+        Returns whether a conflict begins by it; one that goes on is not told again.
+        """
+        trail = self._trails.setdefault(key, {})
+        trail[previous[0]] = previous[1]
+        seen_ms = trail.get(relay_id)
+        if relay_id not in trail and len(trail) > TRAIL_LIMIT:
+            del trail[min(trail, key=lambda each: trail[each])]
+        trail[relay_id] = now_ms
+        if seen_ms is None or now_ms - seen_ms > lease_ms:
+            return False
+        return self._extend(key, relay_id, previous[0], now_ms, lease_ms)
+
+    def _extend(self, key: PoolKey, relay_id: str, other: str, now_ms: int, lease_ms: int) -> bool:
+        going_on = self.span(key, now_ms)
+        self._spans[key] = ConflictSpan(
+            relay_ids=tuple(sorted({relay_id, other, *(going_on.relay_ids if going_on else ())})[:TRAIL_LIMIT]),
+            since_ms=going_on.since_ms if going_on else now_ms,
+            last_ms=now_ms,
+            lease_ms=lease_ms,
+        )
+        return going_on is None
+
+    def span(self, key: PoolKey, now_ms: int) -> ConflictSpan | None:
+        """The conflict that ``key`` has now."""
+        span = self._spans.get(key)
+        return span if span is not None and now_ms - span.last_ms < span.lease_ms else None
+
+    def all(self, now_ms: int) -> dict[PoolKey, ConflictSpan]:
+        """Every conflict there is now."""
+        return {key: span for key in self._spans if (span := self.span(key, now_ms)) is not None}
+
+    def forget(self, now_ms: int, lease_ms: int) -> None:
+        """Drop what can no longer matter, ``lease_ms`` being the longest lease in use."""
+        self._spans = self.all(now_ms)
+        self._trails = {
+            key: trail for key, trail in self._trails.items() if any(now_ms - at < lease_ms for at in trail.values())
+        }

@@ -1,0 +1,153 @@
+"""The roster: who lives, until when.
+
+Rules of time that hold here, whatever the store:
+
+- an entry lives from its renewal until ``remaining_ms`` after the start of the reading that showed it;
+- at a reading, first the credit is added to every deadline, then the renewals are applied, then leases end;
+- a renewal with equal facts changes nothing that anyone is told of.
+
+Credit costs nothing per entry: deadlines are kept in *lease time*, the monotonic clock less all credit so far. The
+queue of ends holds one item an entry, looked at again only when it comes due, so a renewal does not touch it.
+"""
+
+import heapq
+
+import msgspec
+
+from poolmuster.core.conflicts import Conflicts, ConflictSpan
+from poolmuster.core.reading import Reading, Renewal
+from poolmuster.model.change import Cause, ChangeKind, Departure, LeaveReason
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Pool, Registration
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One live registration. Times are lease time; ``queued_ms`` is the end under which it stands in the queue."""
+
+    registration: Registration
+    lease_ms: int
+    ends_ms: int
+    queued_ms: int
+    renewed_ms: int
+    last_relay: tuple[str, int] | None
+
+
+class Step(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One change that the roster decided on, not yet numbered."""
+
+    kind: ChangeKind
+    before: Pool | None = None
+    after: Pool | None = None
+    cause: Cause | None = None
+    reason: LeaveReason | None = None
+    detail: str | None = None
+
+
+class Roster:
+    """All live registrations by key."""
+
+    def __init__(self) -> None:
+        self._entries: dict[PoolKey, Entry] = {}
+        self._ends: list[tuple[int, PoolKey]] = []
+        self._credit_ms = 0
+        self._longest_lease_ms = 0
+        self.conflicts = Conflicts()
+        self.new_conflicts: list[PoolKey] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: PoolKey) -> Entry | None:
+        """The live entry of ``key``."""
+        return self._entries.get(key)
+
+    def lease_time_ms(self, now_ms: int) -> int:
+        """Lease time at ``now_ms`` of the monotonic clock."""
+        return now_ms - self._credit_ms
+
+    def ends_in_ms(self, entry: Entry, now_ms: int) -> int:
+        """How long ``entry`` will still live if nothing is heard of it."""
+        return entry.ends_ms - self.lease_time_ms(now_ms)
+
+    def conflict(self, key: PoolKey, now_ms: int) -> ConflictSpan | None:
+        """The conflict over ``key``, if there is one now."""
+        return self.conflicts.span(key, self.lease_time_ms(now_ms))
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what is remembered of conflicts that are over."""
+        self.conflicts.forget(self.lease_time_ms(now_ms), self._longest_lease_ms)
+
+    def apply(self, reading: Reading) -> list[Step]:
+        """Take in a reading, all but the ending of leases, which `end_leases` does in pieces."""
+        self._credit_ms += reading.credit_ms
+        started_ms = self.lease_time_ms(reading.started_ms)
+        steps = [self._renew(renewal, started_ms) for renewal in reading.renewals]
+        steps += [self._leave(departure) for departure in reading.departures]
+        return [step for step in steps if step is not None]
+
+    def _renew(self, renewal: Renewal, started_ms: int) -> Step | None:
+        registration = renewal.registration
+        key, pool = registration.pool.key, registration.pool
+        ends_ms = started_ms + renewal.remaining_ms
+        entry = self._entries.get(key)
+        if entry is None:
+            relay = None if registration.relay_id is None else (registration.relay_id, started_ms)
+            self._entries[key] = Entry(registration, renewal.lease_ms, ends_ms, ends_ms, started_ms, relay)
+            self._longest_lease_ms = max(self._longest_lease_ms, renewal.lease_ms)
+            heapq.heappush(self._ends, (ends_ms, key))
+            return Step(kind=ChangeKind.ADDED, after=pool)
+        self._note_relay(key, entry, registration.relay_id, started_ms, renewal.lease_ms)
+        before = entry.registration.pool
+        if ends_ms < entry.queued_ms:
+            self._queue(key, entry, ends_ms)
+        entry.lease_ms, entry.ends_ms, entry.renewed_ms = renewal.lease_ms, ends_ms, started_ms
+        if before.body == pool.body:
+            if entry.registration.relay_id != registration.relay_id:
+                entry.registration = Registration(before, registration.relay_id)
+            return None
+        entry.registration = registration
+        return Step(kind=ChangeKind.CHANGED, before=before, after=pool)
+
+    def _note_relay(self, key: PoolKey, entry: Entry, relay_id: str | None, now_ms: int, lease_ms: int) -> None:
+        if relay_id is None:
+            return
+        last = entry.last_relay
+        if last is not None and last[0] != relay_id and self.conflicts.turn(key, last, relay_id, now_ms, lease_ms):
+            self.new_conflicts.append(key)
+        entry.last_relay = (relay_id, now_ms)
+
+    def _leave(self, departure: Departure) -> Step | None:
+        entry = self._entries.pop(departure.key, None)
+        if entry is None:
+            return None
+        return Step(
+            kind=ChangeKind.REMOVED,
+            before=entry.registration.pool,
+            cause=Cause.DEREGISTERED,
+            reason=departure.reason,
+            detail=departure.detail,
+        )
+
+    def end_leases(self, now_ms: int, at_most: int) -> list[Step]:
+        """End at most ``at_most`` of the leases that are over. A shorter answer means that none is left."""
+        lease_now_ms = self.lease_time_ms(now_ms)
+        steps: list[Step] = []
+        while self._ends and self._ends[0][0] <= lease_now_ms and len(steps) < at_most:
+            ends_ms, key = heapq.heappop(self._ends)
+            entry = self._entries.get(key)
+            if entry is None or entry.queued_ms != ends_ms:
+                continue
+            if entry.ends_ms > lease_now_ms:
+                self._queue(key, entry, entry.ends_ms)
+                continue
+            del self._entries[key]
+            steps.append(Step(kind=ChangeKind.REMOVED, before=entry.registration.pool, cause=Cause.EXPIRED))
+        return steps
+
+    def _queue(self, key: PoolKey, entry: Entry, ends_ms: int) -> None:
+        entry.queued_ms = ends_ms
+        heapq.heappush(self._ends, (ends_ms, key))
+
+    def next_end_ms(self) -> int | None:
+        """The earliest moment (monotonic) at which a lease could end; it may turn out to have been renewed."""
+        return self._ends[0][0] + self._credit_ms if self._ends else None

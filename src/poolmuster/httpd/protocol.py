@@ -1,0 +1,165 @@
+"""uvicorn's HTTP protocol with the bounds it lacks.
+
+uvicorn limits neither the time nor the size of a request's head, nor the time of a body, and a client that reads
+nothing holds its connection for ever. Each connection here knows its own deadline, and one sweep a half second looks
+at all of them: no timer is set and cancelled for each request.
+"""
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from poolmuster.httpd.limits import HttpCounters, HttpLimits
+from poolmuster.httpd.problems import bare_answer
+
+HEADER_OVERHEAD_BYTES = 4
+"""What a header costs in a head beside its name and value: the colon, a space and the end of the line."""
+
+
+class _HeadTooLarge(Exception):
+    """Raised out of the parser's callbacks to stop it."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection, within `HttpLimits`."""
+
+    def __init__(
+        self, config: Config, state: ServerState, loop: asyncio.AbstractEventLoop, limits: HttpLimits, counters: HttpCounters
+    ) -> None:
+        super().__init__(config=config, server_state=state, app_state={}, _loop=loop)
+        self._limits = limits
+        self._counters = counters
+        self._head_bytes = 0
+        self._in_head = False
+        self._too_large = False
+        self._deadline_s: float | None = None
+        self._stalled_since_s: float | None = None
+        self._stalled_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn types it
+        super().connection_made(transport)
+        self._counters.connections += 1
+        if len(self.connections) > self._limits.connections:
+            self._counters.refused_connections += 1
+            self._refuse(503, "This instance has as many connections as it may.", retry_after_s=1)
+            return
+        self._deadline_s = self.loop.time() + self._limits.idle_s
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._counters.connections -= 1
+        self._deadline_s = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        if self._in_head:
+            self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No protocol is upgraded to here. The request is answered as it stands; what follows it is not HTTP.
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError:
+            if self._too_large:
+                self._refuse_head()
+                return
+            self._counters.malformed += 1
+            self.transport.write(bare_answer(400))
+            self.transport.close()
+            return
+        if self._in_head and self._head_bytes > self._limits.head_bytes:
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = 0
+        self._deadline_s = self.loop.time() + self._limits.head_s
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count_head(len(name) + len(value) + HEADER_OVERHEAD_BYTES)
+
+    def _count_head(self, size_bytes: int) -> None:
+        self._parsed_bytes += size_bytes
+        if self._parsed_bytes > self._limits.head_bytes:
+            self._too_large = True
+            raise _HeadTooLarge
+
+    _parsed_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._parsed_bytes = 0
+        self._deadline_s = self.loop.time() + self._limits.body_s
+        self._counters.requests += 1
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._deadline_s = None
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled_since_s = self.loop.time()
+        self._stalled_bytes = self.transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stalled_since_s = None
+
+    def _refuse_head(self) -> None:
+        self._counters.heads_too_large += 1
+        self._refuse(431, f"The head of a request is at most {self._limits.head_bytes} bytes.")
+
+    def _refuse(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
+        self._deadline_s = None
+        self.transport.write(bare_answer(status, detail, retry_after_s))
+        self.transport.close()
+
+    def sweep(self, now_s: float) -> None:
+        """Close what has overrun a limit. Called twice a second."""
+        if self._deadline_s is not None and now_s >= self._deadline_s:
+            self._overrun()
+        if self._stalled_since_s is not None:
+            left_bytes = self.transport.get_write_buffer_size()
+            if left_bytes != self._stalled_bytes:
+                self._stalled_since_s, self._stalled_bytes = now_s, left_bytes
+            elif now_s - self._stalled_since_s >= self._limits.send_stall_s:
+                self._counters.sends_stalled += 1
+                self.transport.abort()
+
+    def _overrun(self) -> None:
+        if self._in_head:
+            self._counters.heads_too_slow += 1
+            self._refuse(408, f"The head of a request is awaited for {self._limits.head_s:g} s at most.")
+        elif self.cycle is None or self.cycle.response_complete:
+            self._deadline_s = None
+            self.transport.close()
+        else:
+            self._counters.bodies_too_slow += 1
+            if self.cycle.response_started:
+                self.transport.abort()
+            else:
+                self._refuse(408, f"The body of a request is awaited for {self._limits.body_s:g} s at most.")
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: anyone could fill the log with it."""
+
+
+def protocol_factory(
+    config: Config, state: ServerState, limits: HttpLimits, counters: HttpCounters
+) -> Any:
+    """What ``loop.create_server`` calls for each connection."""
+    loop = asyncio.get_running_loop()
+    return lambda: BoundedProtocol(config, state, loop, limits, counters)

@@ -1,0 +1,1 @@
+"""Registration stores (`poolmuster.ports.store`)."""

@@ -1,0 +1,142 @@
+"""The memory store: one instance, nothing survives it.
+
+It can be read at once, but right after a start it knows less than is alive: it says so (``warming_up``) until one
+lease has passed, for by then every live relay has registered again. The same holds after a pause of the process that
+was longer than the slack, as relays may have gone on elsewhere, or new ones come.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from poolmuster.core.pauses import TICK_MS, PauseMeter
+from poolmuster.core.reading import Reading, Renewal
+from poolmuster.model.change import Departure
+from poolmuster.model.errors import RelayLeft
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Registration
+from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.store import StoreObserver
+
+REMEMBERED_MS = 3_600_000
+"""How long past its lease a key is remembered, so that a late heartbeat of a relay that left is refused."""
+
+RECORDS_LIMIT = 100_000
+
+
+class Record(msgspec.Struct, gc=False):
+    """What is remembered of a key, live or not: who registered last, and whether that relay left since."""
+
+    relay_id: str | None
+    left: bool
+    at_ms: int
+
+
+class MemoryStore:
+    """`poolmuster.ports.store.RegistrationStore` in this process."""
+
+    name = "memory"
+
+    def __init__(self, clock: Clock, lease_ms: int, heartbeat_interval_ms: int) -> None:
+        self._clock = clock
+        self._lease_ms = lease_ms
+        self._slack_ms = lease_ms - heartbeat_interval_ms
+        self._records: OrderedDict[PoolKey, Record] = OrderedDict()
+        now_ms = clock.monotonic_ms()
+        self._pauses = PauseMeter(now_ms)
+        self._warm_at_ms = now_ms + lease_ms
+        self._since_at_ms = clock.wall_ms()
+        self._warmed = False
+        self._observer: StoreObserver | None = None
+
+    def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
+        self._observer = observer
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    async def put(self, registration: Registration) -> None:
+        now_ms = self._clock.monotonic_ms()
+        record = self._records.get(registration.key)
+        if record is None:
+            self._records[registration.key] = Record(registration.relay_id, False, now_ms)
+        else:
+            if self._bars(record, registration, now_ms):
+                raise RelayLeft(
+                    f"Relay {registration.relay_id!r} deregistered this pool. A relay that starts again takes a new relay_id."
+                )
+            record.relay_id, record.left, record.at_ms = registration.relay_id, False, now_ms
+            self._records.move_to_end(registration.key)
+        self._tell(now_ms, renewals=(Renewal(registration, self._lease_ms, self._lease_ms),))
+
+    @staticmethod
+    def _bars(record: Record, registration: Registration, now_ms: int) -> bool:
+        return (
+            record.left
+            and record.relay_id is not None
+            and record.relay_id == registration.relay_id
+            and now_ms - record.at_ms < REMEMBERED_MS
+        )
+
+    async def leave(self, departure: Departure) -> None:
+        now_ms = self._clock.monotonic_ms()
+        record = self._records.get(departure.key)
+        if record is None or (departure.relay_id is not None and departure.relay_id != record.relay_id):
+            return
+        record.relay_id, record.left, record.at_ms = departure.relay_id, True, now_ms
+        self._records.move_to_end(departure.key)
+        self._tell(now_ms, departures=(departure,))
+
+    def _tell(
+        self, now_ms: int, renewals: tuple[Renewal, ...] = (), departures: tuple[Departure, ...] = (), *, tick: bool = False
+    ) -> None:
+        credit_ms = self._pauses.tick(now_ms) if tick else self._pauses.check(now_ms)
+        if credit_ms > self._slack_ms:
+            self._warm_at_ms = now_ms + self._lease_ms
+            self._since_at_ms = self._clock.wall_ms()
+            self._warmed = False
+        assert self._observer is not None, "a store is attached before it is used"
+        self._observer.observe(
+            Reading(started_ms=now_ms, credit_ms=credit_ms, renewals=renewals, departures=departures)
+        )
+
+    def sources(self, now_ms: int) -> tuple[Source, ...]:
+        if self._pauses.overdue(now_ms):
+            self._tell(now_ms)
+        warming_ms = self._warm_at_ms - now_ms
+        if warming_ms <= 0 and not self._warmed:
+            self._warmed = True
+            self._since_at_ms = self._clock.wall_ms()
+        fresh = warming_ms <= 0
+        return (
+            Source(
+                kind=SourceKind.MEMORY,
+                name=self.name,
+                state=SourceState.FRESH if fresh else SourceState.STALE,
+                reason=None if fresh else SourceReason.WARMING_UP,
+                detail=None if fresh else "Pools that were live before may not have registered here yet.",
+                since_at_ms=self._since_at_ms,
+                clears_in_ms=None if fresh else warming_ms,
+            ),
+        )
+
+    async def run(self) -> None:
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            end_ms = self._observer.next_end_ms() if self._observer is not None else None
+            wait_ms = TICK_MS if end_ms is None else min(TICK_MS, max(1, end_ms - now_ms))
+            await self._clock.sleep_ms(wait_ms)
+            now_ms = self._clock.monotonic_ms()
+            self._tell(now_ms, tick=True)
+            self._forget(now_ms)
+
+    def _forget(self, now_ms: int) -> None:
+        """Drop records in the order of their last event; live ones are renewed and so never reach the front."""
+        horizon_ms = now_ms - self._lease_ms - REMEMBERED_MS
+        while self._records:
+            key = next(iter(self._records))
+            if self._records[key].at_ms > horizon_ms and len(self._records) <= RECORDS_LIMIT:
+                return
+            del self._records[key]
