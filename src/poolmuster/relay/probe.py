@@ -1,0 +1,164 @@
+"""One look at a model server: is it healthy, what does it list, and what of that can it serve now?
+
+``GET /health`` (``404`` means that there is none), ``GET /v1/models``, and for each model ``GET /v1/models/{id}/ready``,
+where ``200`` and ``503`` speak for themselves and any other answer means that there is no such page. Nothing is
+followed elsewhere, no proxy is used, and no answer is read beyond `BODY_LIMIT_BYTES`.
+"""
+
+import asyncio
+import ssl
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from poolmuster.model.change import LeaveReason
+from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
+
+BODY_LIMIT_BYTES = 4 * 1024 * 1024
+MODELS_LIMIT = 4_096
+CONTEXT_WINDOW_LIMIT = 2**53
+READY_AT_ONCE = 8
+READY_AGAIN_PROBES = 30
+"""A model without a ready page is asked for one again after so many probes, so as not to fill the server's log."""
+
+HTTP_OK = 200
+HTTP_NOT_FOUND = 404
+HTTP_UNAVAILABLE = 503
+
+
+class ProbeAccess(msgspec.Struct, frozen=True):
+    """How to reach a server: its root, the path of its health page, and what it wants to see."""
+
+    root: str
+    health_path: str
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class _Unfit(Exception):
+    """Ends a probe early."""
+
+    def __init__(self, reason: LeaveReason, detail: str) -> None:
+        super().__init__(detail)
+        self.unfit = Unfit(reason, detail)
+
+
+class Prober:
+    """Probes one server over ``session``, which must not follow proxies or decompress."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._no_ready_page: dict[str, int] = {}
+        self._probes = 0
+
+    async def probe(self, access: ProbeAccess, timeout_s: float) -> Finding:
+        """Look once, within ``timeout_s`` in all. Never raises for what the server does or fails to do."""
+        self._probes += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._look(access)
+        except _Unfit as ending:
+            return ending.unfit
+        except TimeoutError:
+            return Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"no whole answer within {timeout_s:g} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"cannot be reached: {_reason(error)}")
+
+    async def _look(self, access: ProbeAccess) -> Finding:
+        status, _ = await self._get(access, access.health_path, body=False)
+        if status != HTTP_NOT_FOUND and not HTTP_OK <= status < 300:
+            raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{access.health_path} answered {status}")
+        status, body = await self._get(access, "/v1/models", body=True)
+        if status != HTTP_OK:
+            raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/v1/models answered {status}")
+        listed = parse_models(body)
+        if not listed:
+            raise _Unfit(LeaveReason.NO_MODELS, "/v1/models lists none")
+        ready = await self._ready(access, listed)
+        if not ready:
+            raise _Unfit(LeaveReason.NO_MODELS, f"none of the {len(listed)} listed models is ready")
+        return Serving(ready)
+
+    async def _ready(self, access: ProbeAccess, listed: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
+        ids = {model.id for model in listed}
+        self._no_ready_page = {name: at for name, at in self._no_ready_page.items() if name in ids}
+        slots = asyncio.Semaphore(READY_AT_ONCE)
+
+        async def is_ready(model: ServedModel) -> bool:
+            asked = self._no_ready_page.get(model.id)
+            if asked is not None and self._probes - asked < READY_AGAIN_PROBES:
+                return True
+            async with slots:
+                status, _ = await self._get(access, f"/v1/models/{quote(model.id, safe='')}/ready", body=False)
+            if status in (HTTP_OK, HTTP_UNAVAILABLE):
+                self._no_ready_page.pop(model.id, None)
+                return status == HTTP_OK
+            self._no_ready_page[model.id] = self._probes
+            return True
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(is_ready(model)) for model in listed]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return tuple(model for model, task in zip(listed, tasks, strict=True) if task.result())
+
+    async def _get(self, access: ProbeAccess, path: str, *, body: bool) -> tuple[int, bytes]:
+        headers = {"Accept-Encoding": "identity", "Accept": "application/json, */*;q=0.1"}
+        if access.token is not None:
+            headers["Authorization"] = f"Bearer {access.token}"
+        url = URL(access.root + path, encoded=True)
+        tls: ssl.SSLContext | bool = True if access.tls is None else access.tls
+        response = await self._session.get(url, headers=headers, allow_redirects=False, ssl=tls)
+        try:
+            content = bytearray()
+            # The body of a page whose status is all that matters is read only so that the connection can be kept.
+            limit_bytes = BODY_LIMIT_BYTES if body and response.status == HTTP_OK else 64 * 1024
+            while len(content) <= limit_bytes and (piece := await response.content.readany()):
+                content += piece
+            if len(content) > limit_bytes:
+                response.close()
+                if body:
+                    raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{path} answered more than {limit_bytes} bytes")
+            return response.status, bytes(content)
+        except BaseException:
+            response.close()
+            raise
+        finally:
+            response.release()
+
+
+def parse_models(body: bytes) -> tuple[ServedModel, ...]:
+    """The models of an answer to ``GET /v1/models``, sorted. What is not of the known form is passed over.
+
+    Raises `_Unfit` where the answer as a whole is no list of models.
+    """
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/v1/models did not answer JSON: {error}") from error
+    entries = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, "/v1/models did not answer a list of models")
+    models: dict[str, ServedModel] = {}
+    for entry in entries[:MODELS_LIMIT]:
+        if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str) and model_id:
+            models.setdefault(model_id, ServedModel(model_id, _context_window(entry)))
+    return tuple(sorted(models.values(), key=lambda model: model.id))
+
+
+def _context_window(entry: dict[str, Any]) -> int | None:
+    for name in ("max_model_len", "context_window"):
+        tokens = entry.get(name)
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= CONTEXT_WINDOW_LIMIT:
+            return tokens
+    return None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.os_error.strerror or error.os_error}"
+    return str(error) or type(error).__name__

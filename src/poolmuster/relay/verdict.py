@@ -1,0 +1,52 @@
+"""Whether a model server is up, judged by its last probes."""
+
+import msgspec
+
+from poolmuster.model.change import LeaveReason
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """A model that the server lists and can serve now. ``context_window`` is in tokens."""
+
+    id: str
+    context_window: int | None = None
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """A good probe: at least one model, sorted by id, each once."""
+
+    models: tuple[ServedModel, ...]
+
+
+class Unfit(msgspec.Struct, frozen=True):
+    """A failed probe, and why nobody should be sent to this server now."""
+
+    reason: LeaveReason
+    detail: str
+
+
+Finding = Serving | Unfit
+
+
+class Verdict:
+    """Up with the first good probe; down with ``unhealthy_after`` failed ones in a row. Until then the last models hold.
+
+    ``current`` is ``None`` before the first probe has ended.
+    """
+
+    def __init__(self, unhealthy_after: int) -> None:
+        self._unhealthy_after = unhealthy_after
+        self.failures = 0
+        self.latest: Finding | None = None
+        self.current: Finding | None = None
+
+    def saw(self, finding: Finding) -> None:
+        """Take in how a probe ended."""
+        self.latest = finding
+        if isinstance(finding, Serving):
+            self.failures = 0
+            self.current = finding
+            return
+        self.failures += 1
+        if not isinstance(self.current, Serving) or self.failures >= self._unhealthy_after:
+            self.current = finding
