@@ -1,0 +1,38 @@
+"""The client of the discovery service, async and sync.
+
+`AsyncClient` and `Client` ask and write; ``follow`` gives a live copy of the list (`Follower`). `DiscoveryApi` is one
+instance by itself. Nothing else here is public.
+"""
+
+from poolmuster.client.answers import Answer, Document, Listing, SourceReport
+from poolmuster.client.api import DiscoveryApi
+from poolmuster.client.asynchronous import AsyncClient
+from poolmuster.client.errors import BadAnswer, NotReady, Refused, Unreachable
+from poolmuster.client.follow import Follower
+from poolmuster.client.mirror import Usable
+from poolmuster.client.settings import ClientSettings
+from poolmuster.client.subscription import Subscription, Update, UpdateKind
+from poolmuster.client.synchronous import Client, SyncFollower
+from poolmuster.client.transport import open_session
+
+__all__ = [
+    "Answer",
+    "AsyncClient",
+    "BadAnswer",
+    "Client",
+    "ClientSettings",
+    "DiscoveryApi",
+    "Document",
+    "Follower",
+    "Listing",
+    "NotReady",
+    "Refused",
+    "SourceReport",
+    "Subscription",
+    "SyncFollower",
+    "Unreachable",
+    "Update",
+    "UpdateKind",
+    "Usable",
+    "open_session",
+]

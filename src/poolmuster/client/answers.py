@@ -1,0 +1,87 @@
+"""The service's answers as clients hold them.
+
+Pools stay plain objects of the standard library's JSON, so that fields this version does not know, and integers of
+any size, survive. Kinds, states, causes and reasons are plain strings, as the service may have more of them than this
+version knows.
+"""
+
+from typing import Any
+
+import msgspec
+
+from poolmuster.model.key import KEY_PARTS, PoolKey
+
+Document = dict[str, Any]
+"""A JSON object as it came."""
+
+
+class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of a list, as `poolmuster.model.source.Source`, with the kinds and reasons of any version."""
+
+    kind: str = ""
+    name: str = ""
+    state: str = "unknown"
+    reason: str | None = None
+    detail: str | None = None
+    since_at_ms: int | None = None
+    last_good_at_ms: int | None = None
+    clears_in_ms: int | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.state == "fresh"
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of pools. ``body`` is the answer byte for byte; ``instance`` is the boot id of who gave it."""
+
+    pools: tuple[Document, ...]
+    complete: bool
+    revision: str
+    sources: tuple[SourceReport, ...]
+    instance: str | None = None
+    body: bytes = b""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Any other answer: the JSON object, its bytes, and the boot id of the instance that gave it."""
+
+    document: Document
+    body: bytes
+    instance: str | None = None
+
+
+def key_of(document: Any) -> PoolKey | None:
+    """The key that the members of an object name, or ``None`` where it has none."""
+    if not isinstance(document, dict):
+        return None
+    parts = [document.get(name) for name in KEY_PARTS]
+    return PoolKey(*parts) if all(isinstance(part, str) and part for part in parts) else None
+
+
+def read_sources(value: Any) -> tuple[SourceReport, ...]:
+    """The sources in an answer. One that cannot be read stands as an unknown source: it never looks fresh."""
+    return tuple(map(_read_source, value)) if isinstance(value, list) else ()
+
+
+def _read_source(value: Any) -> SourceReport:
+    try:
+        return msgspec.convert(value, SourceReport)
+    except msgspec.ValidationError:
+        name = value.get("name") if isinstance(value, dict) else None
+        return SourceReport(name=name if isinstance(name, str) else "")
+
+
+def read_listing(document: Document, body: bytes, instance: str | None) -> Listing | None:
+    """A list answer, or ``None`` if the object is none."""
+    pools, complete = document.get("pools"), document.get("complete")
+    if not isinstance(pools, list) or not isinstance(complete, bool) or any(key_of(pool) is None for pool in pools):
+        return None
+    return Listing(
+        pools=tuple(pools),
+        complete=complete,
+        revision=str(document.get("revision", "")),
+        sources=read_sources(document.get("sources")),
+        instance=instance,
+        body=body,
+    )

@@ -1,0 +1,217 @@
+"""Calls to one instance of the service, each with its timeout and typed errors.
+
+Every call raises `Unreachable` when no whole answer came, `BadAnswer` when what answered is not this service, and
+else the error of `poolmuster.model.errors` that the answer stands for.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypedDict
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from poolmuster.client.answers import Answer, Document, Listing, read_listing
+from poolmuster.client.errors import BadAnswer, Unreachable, error_of
+from poolmuster.client.settings import ClientSettings
+from poolmuster.client.transport import call_timeout, proxy_of
+from poolmuster.client.watch import WatchStream
+from poolmuster.model.key import PoolKey
+from poolmuster.model.wire import Registered, RouterReplica
+
+ERROR_LIMIT_BYTES = 256 * 1024
+NDJSON = "application/x-ndjson"
+
+Pairs = tuple[tuple[str, str], ...]
+"""Query parameters in order; a name may come again."""
+
+
+class Filters(TypedDict, total=False):
+    """The filters of a list: different ones AND, repeats of one OR, labels (``name`` or ``name=value``) AND."""
+
+    model: str | Iterable[str]
+    cluster_id: str | Iterable[str]
+    namespace: str | Iterable[str]
+    dgd_name: str | Iterable[str]
+    region: str | Iterable[str]
+    label: str | Iterable[str]
+    include: str | Iterable[str]
+
+
+def pairs_of(filters: Filters) -> Pairs:
+    """Filters as query parameters."""
+    return tuple(
+        (name, value)
+        for name, values in filters.items()
+        for value in ((values,) if isinstance(values, str) else values)  # type: ignore[attr-defined]
+    )
+
+
+def pool_path(key: PoolKey) -> str:
+    """The path of one pool. Every character that could mean something else in a path is escaped, ``/`` too."""
+    return "/pools/" + "/".join(quote(part, safe="") for part in key.parts)
+
+
+class DiscoveryApi:
+    """One instance, by its base URL. The session is the caller's."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, settings: ClientSettings) -> None:
+        self.url = url.rstrip("/")
+        self._base = str(URL(self.url))
+        self._session = session
+        self._settings = settings
+        self._proxy = proxy_of(self.url)
+
+    async def register(self, registration: bytes | Mapping[str, Any], *, timeout_s: float | None = None) -> Registered:
+        """Register a pool or renew its lease, by the document or its JSON bytes.
+
+        Raises `InvalidInput`, `RelayLeft`, `LimitReached` and others; see the module.
+        """
+        body = registration if isinstance(registration, bytes) else json.dumps(registration).encode()
+        answer = await self._call("POST", "/pools", body=body, timeout_s=timeout_s)
+        try:
+            return msgspec.convert(answer.document, Registered)
+        except msgspec.ValidationError as error:
+            raise self._bad(f"its answer to a registration is not one ({error})") from error
+
+    async def deregister(
+        self,
+        key: PoolKey,
+        *,
+        relay_id: str | None = None,
+        reason: str | None = None,
+        detail: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Take a pool off the list; with ``relay_id`` only while that relay is the latest to have registered it."""
+        given = (("relay_id", relay_id), ("reason", reason), ("detail", detail))
+        pairs = tuple((name, value) for name, value in given if value is not None)
+        await self._call("DELETE", pool_path(key), pairs, timeout_s=timeout_s, expects_body=False)
+
+    async def list(self, pairs: Pairs = ()) -> Listing:
+        """The live pools that the filters select."""
+        answer = await self._call("GET", "/pools", pairs)
+        listing = read_listing(answer.document, answer.body, answer.instance)
+        if listing is None:
+            raise self._bad("its answer is not a list of pools")
+        return listing
+
+    async def get(self, key: PoolKey) -> Answer:
+        """Everything about one pool, listed or remembered. Raises `NotFound`."""
+        return await self._call("GET", pool_path(key))
+
+    async def changes(self, since_s: float | None = None, pairs: Pairs = ()) -> Answer:
+        """The changes of the last ``since_s`` seconds as this instance saw them."""
+        since = () if since_s is None else (("since", f"{since_s:g}"),)
+        return await self._call("GET", "/changes", since + pairs)
+
+    async def status(self) -> Answer:
+        """How this instance is doing."""
+        return await self._call("GET", "/status")
+
+    async def routers(self) -> tuple[RouterReplica, ...]:
+        """The router replicas that relays should know of."""
+        answer = await self._call("GET", "/routers")
+        try:
+            return msgspec.convert(answer.document.get("routers"), tuple[RouterReplica, ...])
+        except msgspec.ValidationError as error:
+            raise self._bad("its answer is not a list of routers") from error
+
+    @asynccontextmanager
+    async def watch(self, pairs: Pairs = (), last_event_id: str | None = None) -> AsyncIterator[WatchStream]:
+        """A watch in lines of JSON. It has no timeout once it is connected."""
+        headers = {"Accept": NDJSON, "Accept-Encoding": "identity"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        try:
+            async with self._session.get(
+                self._at("/pools/watch", pairs),
+                headers=headers,
+                allow_redirects=False,
+                timeout=call_timeout(self._settings, None),
+                proxy=self._proxy,
+            ) as response:
+                await self._check(response)
+                if response.content_type != NDJSON:
+                    raise self._bad(f"its watch is {response.content_type}, not {NDJSON}")
+                yield WatchStream(response.content.iter_any(), response.headers.get("Poolmuster-Revision"))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        pairs: Pairs = (),
+        *,
+        body: bytes | None = None,
+        timeout_s: float | None = None,
+        expects_body: bool = True,
+    ) -> Answer:
+        try:
+            async with self._session.request(
+                method,
+                self._at(path, pairs),
+                data=body,
+                headers={"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"}),
+                allow_redirects=False,
+                timeout=call_timeout(self._settings, timeout_s or self._settings.request_timeout_s),
+                proxy=self._proxy,
+            ) as response:
+                await self._check(response)
+                raw = await self._read(response, self._settings.answer_limit_bytes)
+                instance = response.headers.get("Poolmuster-Instance")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from error
+        return Answer(document=self._object(raw) if expects_body else {}, body=raw, instance=instance)
+
+    def _at(self, path: str, pairs: Pairs) -> URL:
+        query = "?" + urlencode(pairs, quote_via=quote, safe="") if pairs else ""
+        return URL(self._base.rstrip("/") + path + query, encoded=True)  # or %2F would be decoded
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        if response.status >= 400:
+            raw = await self._read(response, ERROR_LIMIT_BYTES)
+            raise error_of(self.url, response.status, response.headers, raw)
+        if not 200 <= response.status < 300:
+            raise self._bad(f"it answered {response.status}")
+
+    async def _read(self, response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > limit_bytes:
+                raise self._bad(f"its answer is over {limit_bytes} bytes")
+            parts.append(chunk)
+        return b"".join(parts)
+
+    def _object(self, raw: bytes) -> Document:
+        try:
+            document = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise self._bad("its answer is not JSON") from error
+        if not isinstance(document, dict):
+            raise self._bad("its answer is not a JSON object")
+        return document
+
+    def _bad(self, what: str) -> BadAnswer:
+        return BadAnswer(f"What answers at {self.url} is not the discovery service: {what}.")
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(f"{self.url} cannot be reached: {_reason(error)}.")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not accepted ({error.certificate_error})"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error) or "no connection"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
+        return "the connection was cut"
+    return str(error) or type(error).__name__

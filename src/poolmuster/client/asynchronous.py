@@ -1,0 +1,146 @@
+"""The client for asyncio programs."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from aiohttp import ClientSession
+
+from poolmuster.client.answers import Answer, Listing
+from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
+from poolmuster.client.clock import LoopClock
+from poolmuster.client.follow import Follower
+from poolmuster.client.settings import ClientSettings
+from poolmuster.client.transport import open_session
+from poolmuster.client.watch import WatchStream
+from poolmuster.model.errors import PoolmusterError, Unavailable
+from poolmuster.model.key import PoolKey, parse_key
+from poolmuster.model.wire import Registered, RouterReplica
+from poolmuster.ports.clock import Clock
+
+T = TypeVar("T")
+
+
+def settings_of(urls: str | Iterable[str] | ClientSettings) -> ClientSettings:
+    """Settings from URLs, given one by one or in one string with commas."""
+    if isinstance(urls, ClientSettings):
+        return urls
+    given = urls.replace(",", " ").split() if isinstance(urls, str) else list(urls)
+    return ClientSettings(urls=tuple(dict.fromkeys(url.rstrip("/") for url in given)))
+
+
+def as_key(key: PoolKey | str) -> PoolKey:
+    """A key, also from its form for people, ``cluster/namespace/name``."""
+    return key if isinstance(key, PoolKey) else parse_key(key)
+
+
+class AsyncClient:
+    """Asks one discovery service, which may have several instances. Use it as a context manager.
+
+    ``urls`` are base URLs of its instances. A call goes to the first that gives an answer; every call raises
+    `poolmuster.client.Unreachable` or another error of `poolmuster.model.errors`. ``clock`` and ``chance`` are for
+    tests.
+    """
+
+    def __init__(
+        self,
+        urls: str | Iterable[str] | ClientSettings = ClientSettings().urls,
+        *,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.settings = settings_of(urls)
+        self._clock = clock or LoopClock()
+        self._chance = chance or random.Random()
+        self._session: ClientSession | None = None
+        self.apis: tuple[DiscoveryApi, ...] = ()
+        """Each instance by itself."""
+
+    async def __aenter__(self) -> Self:
+        session = self._session = open_session(self.settings)
+        self.apis = tuple(DiscoveryApi(url, session, self.settings) for url in self.settings.urls)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def list(self, **filters: Unpack[Filters]) -> Listing:
+        """The live pools: ``await client.list(model="llama-70b", region=["eu-1", "eu-2"])``."""
+        return await self._first(lambda api: api.list(pairs_of(filters)))
+
+    async def get(self, key: PoolKey | str) -> Answer:
+        """Everything about one pool. Raises `NotFound` where nothing is remembered of it."""
+        found = as_key(key)
+        return await self._first(lambda api: api.get(found))
+
+    async def changes(self, since_s: float | None = None, **filters: Unpack[Filters]) -> Answer:
+        """The changes of the last ``since_s`` seconds, as one instance saw them."""
+        return await self._first(lambda api: api.changes(since_s, pairs_of(filters)))
+
+    async def status(self) -> Answer:
+        """How one instance is doing."""
+        return await self._first(lambda api: api.status())
+
+    async def routers(self) -> tuple[RouterReplica, ...]:
+        """The router replicas that relays should know of."""
+        return await self._first(lambda api: api.routers())
+
+    async def register(self, registration: bytes | Mapping[str, Any]) -> Registered:
+        """Register a pool for one lease, or renew it. Raises `InvalidInput`, `RelayLeft`, `LimitReached`."""
+        return await self._first(lambda api: api.register(registration))
+
+    async def deregister(
+        self,
+        key: PoolKey | str,
+        *,
+        relay_id: str | None = None,
+        reason: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        """Take a pool off the list at once; with ``relay_id`` only while that relay is the latest."""
+        found = as_key(key)
+        await self._first(lambda api: api.deregister(found, relay_id=relay_id, reason=reason, detail=detail))
+
+    @asynccontextmanager
+    async def follow(self, **filters: Unpack[Filters]) -> AsyncIterator[Follower]:
+        """A live copy of the list, for as long as the block lasts. It reconnects by itself and never gives up."""
+        source = _ApiSource({api.url: api for api in self.apis}, pairs_of(filters))
+        follower = Follower(source, self.settings, self._clock, self._chance)
+        running = asyncio.create_task(follower.run(), name="poolmuster-follow")
+        try:
+            yield follower
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+        if not running.cancelled() and (bug := running.exception()) is not None:
+            raise bug
+
+    async def _first(self, call: Callable[[DiscoveryApi], Awaitable[T]]) -> T:
+        """The answer of the first instance that can give one."""
+        if not self.apis:
+            raise RuntimeError("the client is used outside of its `async with` block")
+        last: PoolmusterError | None = None
+        for api in self.apis:
+            try:
+                return await call(api)
+            except Unavailable as error:
+                last = error
+        assert last is not None
+        raise last
+
+
+class _ApiSource:
+    """`poolmuster.client.watch.WatchSource` over the instances."""
+
+    def __init__(self, apis: Mapping[str, DiscoveryApi], pairs: Pairs) -> None:
+        self._apis = apis
+        self._pairs = pairs
+
+    def open(self, url: str, last_event_id: str | None) -> AbstractAsyncContextManager[WatchStream]:
+        return self._apis[url].watch(self._pairs, last_event_id)

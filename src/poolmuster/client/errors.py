@@ -1,0 +1,111 @@
+"""What can go wrong between a client and the service, as errors of the one tree, read from problem answers."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from poolmuster.client.answers import SourceReport, read_sources
+from poolmuster.model.errors import (
+    BodyTooLarge,
+    Fault,
+    Forbidden,
+    InvalidInput,
+    LimitReached,
+    MethodNotAllowed,
+    MisdirectedHost,
+    NotAcceptable,
+    NotFound,
+    PoolmusterError,
+    RelayLeft,
+    RequestTimeout,
+    Unavailable,
+    UnknownParameter,
+    UnsupportedMediaType,
+)
+
+RETRY_AFTER_LIMIT_S = 300
+
+
+class Unreachable(Unavailable):
+    """No whole answer came: no connection, a timeout, a cut. After a write the effect is unknown."""
+
+
+class NotReady(Unavailable):
+    """The service answered 503; ``sources`` says what it waits for. After a write the effect is unknown."""
+
+    def __init__(self, detail: str, retry_after_s: int = 1, sources: tuple[SourceReport, ...] = ()) -> None:
+        super().__init__(detail, retry_after_s)
+        self.sources = sources
+
+
+class BadAnswer(PoolmusterError):
+    """The answer is not one of this service: something else listens there, or a proxy answered for it."""
+
+    status = 502
+    type = "urn:poolmuster:bad-answer"
+    title = "Not an answer of this service"
+
+
+class Refused(PoolmusterError):
+    """An error answer of a kind that this version does not know; ``http_status`` is its status."""
+
+    def __init__(self, detail: str, http_status: int) -> None:
+        super().__init__(detail)
+        self.http_status = http_status
+
+
+_PLAIN = (
+    Forbidden,
+    MisdirectedHost,
+    NotFound,
+    NotAcceptable,
+    RequestTimeout,
+    RelayLeft,
+    BodyTooLarge,
+    UnsupportedMediaType,
+)
+
+
+def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> PoolmusterError:
+    """The error that an answer of 400 or more stands for, by its problem type, or else by its status."""
+    problem = _problem(body)
+    detail = problem.get("detail") or problem.get("title")
+    if not isinstance(detail, str):
+        detail = f"{url} answered {status}."
+    kind = problem.get("type")
+
+    def means(error: type[PoolmusterError]) -> bool:
+        return kind == error.type if isinstance(kind, str) else status == error.status
+
+    if means(UnknownParameter) or means(InvalidInput):
+        return (UnknownParameter if kind == UnknownParameter.type else InvalidInput)(detail, _faults(problem))
+    if means(LimitReached):
+        return LimitReached(detail, retry_after_s(headers, LimitReached("").retry_after_s))
+    if means(Unavailable) or status == Unavailable.status:
+        return NotReady(detail, retry_after_s(headers, 1), read_sources(problem.get("sources")))
+    if means(MethodNotAllowed):
+        return MethodNotAllowed(detail, tuple(headers.get("Allow", "").replace(",", " ").split()))
+    return next((plain(detail) for plain in _PLAIN if means(plain)), None) or Refused(detail, status)
+
+
+def retry_after_s(headers: Mapping[str, str], default_s: int) -> int:
+    """Whole seconds of ``Retry-After``, within reason. Dates are not read: they would need two clocks to agree."""
+    text = headers.get("Retry-After", "").strip()
+    return min(int(text), RETRY_AFTER_LIMIT_S) if text.isascii() and text.isdecimal() and len(text) < 10 else default_s
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        problem = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return problem if isinstance(problem, dict) else {}
+
+
+def _faults(problem: dict[str, Any]) -> tuple[Fault, ...]:
+    errors = problem.get("errors")
+    return tuple(
+        Fault(str(item.get("pointer", "")), str(item.get("detail", "")))
+        for item in (errors if isinstance(errors, list) else ())
+        if isinstance(item, dict)
+    )
