@@ -55,8 +55,8 @@ def key_of(document: Any) -> PoolKey | None:
     """The key that the members of an object name, or ``None`` where it has none."""
     if not isinstance(document, dict):
         return None
-    parts = [document.get(name) for name in KEY_PARTS]
-    return PoolKey(*parts) if all(isinstance(part, str) and part for part in parts) else None
+    parts = [part for name in KEY_PARTS if isinstance(part := document.get(name), str) and part]
+    return PoolKey(*parts) if len(parts) == len(KEY_PARTS) else None
 
 
 def read_sources(value: Any) -> tuple[SourceReport, ...]:

@@ -13,7 +13,7 @@ from poolmuster.client.answers import Answer, Listing
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
 from poolmuster.client.clock import LoopClock
 from poolmuster.client.follow import Follower
-from poolmuster.client.settings import ClientSettings
+from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.transport import open_session
 from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import PoolmusterError, Unavailable
@@ -47,7 +47,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        urls: str | Iterable[str] | ClientSettings = ClientSettings().urls,
+        urls: str | Iterable[str] | ClientSettings = DEFAULT_URL,
         *,
         clock: Clock | None = None,
         chance: random.Random | None = None,

@@ -118,7 +118,8 @@ class Follower:
     async def _connect(self, url: str) -> None:
         """One connection, from its opening to its end, whatever that is."""
         opened_ms = self._clock.monotonic_ms()
-        closing, error = None, None
+        closing: Closing | None = None
+        error: PoolmusterError | None = None
         try:
             closing = await self._listen(url)
         except Silence:

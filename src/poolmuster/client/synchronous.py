@@ -13,7 +13,7 @@ from poolmuster.client.api import Filters
 from poolmuster.client.asynchronous import AsyncClient
 from poolmuster.client.follow import Follower
 from poolmuster.client.mirror import Usable
-from poolmuster.client.settings import ClientSettings
+from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.subscription import Subscription, Update
 from poolmuster.model.key import PoolKey
 from poolmuster.model.wire import Registered, RouterReplica
@@ -27,7 +27,7 @@ class Client:
     It may be used from several threads at once.
     """
 
-    def __init__(self, urls: str | Iterable[str] | ClientSettings = ClientSettings().urls) -> None:
+    def __init__(self, urls: str | Iterable[str] | ClientSettings = DEFAULT_URL) -> None:
         self._client = AsyncClient(urls)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="poolmuster-client", daemon=True)
