@@ -230,10 +230,12 @@ class Heartbeat:
                 self._refused(now_ms, outcome)
             case Failed():
                 self._failed(now_ms, outcome)
+        if isinstance(step, Register) and self._departing is not None:
+            self._due_ms, self._tried = now_ms, 0
 
     @property
     def _struggling(self) -> bool:
-        return self.problem is not None
+        return isinstance(self.problem, Failed)
 
     def _claimed(self, now_ms: float) -> bool:
         return self._claimed_until_ms is not None and now_ms < self._claimed_until_ms
@@ -254,7 +256,7 @@ class Heartbeat:
         self.listed_until_ms = self._started_ms + self.terms.lease_ms
         self._claimed_until_ms = now_ms + self.terms.lease_ms
         self._conflict_until_ms = self.listed_until_ms if outcome.conflict else None
-        if self._departing is not None or (isinstance(step, Register) and step.facts != self._facts):
+        if isinstance(step, Register) and step.facts != self._facts:
             self._due_ms = now_ms
         else:
             self._due_ms = self._started_ms + self.terms.spacing_ms * (1 - JITTER * self._draw())

@@ -30,13 +30,13 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     frontend_url: str
     advertise_url: str
     health_path: str = DEFAULT_HEALTH_PATH
-    token_file: Path | None = None
-    ca_cert: Path | None = None
+    token_file: str | None = None
+    ca_cert: str | None = None
     region: str | None = None
     availability_zone: str | None = None
     weight: int | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    labels_file: Path | None = None
+    labels_file: str | None = None
     aliases: tuple[tuple[str, str], ...] = ()
 
 
@@ -49,7 +49,7 @@ class PoolDefaults(msgspec.Struct, frozen=True, kw_only=True):
     region: str | None = None
     availability_zone: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    labels_file: Path | None = None
+    labels_file: str | None = None
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     discovery: tuple[str, ...]
     pool: PoolSettings | None
-    pools_file: Path | None
+    pools_file: str | None
     defaults: PoolDefaults
     probe: ProbeSettings
     on_exit: OnExit

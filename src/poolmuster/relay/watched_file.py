@@ -16,10 +16,10 @@ class WatchedFile(Generic[T]):
 
     The bytes are compared, not the times of change: Kubernetes swaps the links to its volumes, and a file system may
     be too coarse. ``parse`` raises `InvalidInput`; a reading that fails leaves the last good value and says why in
-    ``problem``.
+    ``problem``. Without a path the value is the initial one for ever.
     """
 
-    def __init__(self, path: Path, parse: Callable[[bytes], T], initial: T) -> None:
+    def __init__(self, path: str | None, parse: Callable[[bytes], T], initial: T) -> None:
         self.path = path
         self.value = initial
         self.problem: str | None = None
@@ -28,9 +28,11 @@ class WatchedFile(Generic[T]):
 
     def refresh(self) -> bool:
         """Read the file. Returns whether the value, or the problem with it, changed."""
+        if self.path is None:
+            return False
         before = self.problem
         try:
-            content = self._read()
+            content = self._read(self.path)
             if content == self._content:
                 self.problem = None
                 return before is not None
@@ -41,9 +43,9 @@ class WatchedFile(Generic[T]):
             return self.problem != before
         return True
 
-    def _read(self) -> bytes:
+    def _read(self, path: str) -> bytes:
         try:
-            with self.path.open("rb") as file:
+            with Path(path).open("rb") as file:
                 content = file.read(FILE_LIMIT_BYTES + 1)
         except OSError as error:
             raise InvalidInput(f"cannot be read: {error.strerror or error}") from error

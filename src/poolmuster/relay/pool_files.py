@@ -1,0 +1,50 @@
+"""The files that belong to one pool, read again while the relay runs."""
+
+import ssl
+
+from poolmuster.model.errors import InvalidInput
+from poolmuster.relay.labels_file import parse_labels
+from poolmuster.relay.settings import PoolSettings
+from poolmuster.relay.watched_file import WatchedFile, parse_token
+
+
+def parse_authorities(content: bytes) -> ssl.SSLContext:
+    """A context that trusts the certificates of a PEM file, and no others. Raises `InvalidInput`."""
+    try:
+        return ssl.create_default_context(cadata=content.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidInput("holds no certificates in PEM form") from error
+
+
+class PoolFiles:
+    """The labels, the token and the certificate authorities of one pool, each as last read well."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        no_labels: dict[str, str] = {}
+        no_token: str | None = None
+        no_tls: ssl.SSLContext | None = None
+        self._labels = WatchedFile(settings.labels_file, parse_labels, no_labels)
+        self._token = WatchedFile(settings.token_file, parse_token, no_token)
+        self._tls = WatchedFile(settings.ca_cert, parse_authorities, no_tls)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self._labels.value
+
+    @property
+    def token(self) -> str | None:
+        return self._token.value
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return self._tls.value
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the files now."""
+        return tuple(each.problem for each in (self._labels, self._token, self._tls) if each.problem is not None)
+
+    def refresh(self) -> bool:
+        """Read them. Returns whether a value, or a problem, changed."""
+        changed = [each.refresh() for each in (self._labels, self._token, self._tls)]
+        return any(changed)

@@ -1,0 +1,76 @@
+"""How one pool fares, as ``/status`` shows it and metrics count it."""
+
+from collections import Counter
+from enum import StrEnum
+
+import msgspec
+
+from poolmuster.model.change import LeaveReason
+from poolmuster.relay.heartbeat import Phase
+
+
+class ServerState(StrEnum):
+    """What the probes of a model server say."""
+
+    UNKNOWN = "unknown"
+    UP = "up"
+    DOWN = "down"
+
+
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The model server. ``failed_probes`` counts those in a row; ``detail`` is of the last failed one."""
+
+    url: str
+    state: ServerState
+    reason: LeaveReason | None = None
+    detail: str | None = None
+    failed_probes: int = 0
+    models: tuple[str, ...] = ()
+    last_probe_at_ms: int | None = None
+
+
+class DiscoveryStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Discovery, for one pool. ``problem`` is what the last attempt met with, ``refused`` a ``4xx`` that stays."""
+
+    url: str
+    listed: bool
+    conflict: bool
+    refused: bool
+    problem: str | None = None
+    last_good_at_ms: int | None = None
+    lease_ends_in_ms: int | None = None
+    heartbeat_interval_ms: int
+
+
+class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool of a relay. ``file_problems`` name files of which the last good content is in use."""
+
+    key: str
+    relay_id: str
+    phase: Phase
+    since_at_ms: int
+    advertise_url: str
+    server: ServerStatus
+    discovery: DiscoveryStatus
+    file_problems: tuple[str, ...] = ()
+
+    @property
+    def fault(self) -> str | None:
+        """Why the pool is not as it should be: its server is up, but it is not listed; or ``None``."""
+        if self.server.state is ServerState.UNKNOWN:
+            return "its server has not been probed yet"
+        if self.discovery.refused:
+            return f"discovery refuses it: {self.discovery.problem}"
+        if self.server.state is ServerState.UP and not self.discovery.listed:
+            return f"it is not listed: {self.discovery.problem or 'the first heartbeat is under way'}"
+        return None
+
+
+class PoolCounts:
+    """What happened to one pool since the relay started; only ever grows."""
+
+    def __init__(self) -> None:
+        self.heartbeats: Counter[str] = Counter()
+        self.probes: Counter[str] = Counter()
+        self.deregistrations: Counter[str] = Counter()
+        self.leases_lost = 0
