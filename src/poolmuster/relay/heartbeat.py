@@ -224,8 +224,14 @@ class Heartbeat:
             case Left():
                 self._settled()
                 self._gone()
+            case Superseded() if isinstance(step, Register) and not self._superseded:
+                self.relay_id = self._new_id()
+                self._superseded = True
+                self._due_ms = now_ms
             case Superseded():
-                self._superseded_now(now_ms, outcome)
+                if isinstance(step, Register):
+                    self.relay_id = self._new_id()
+                self._refused(now_ms, Refused(409, outcome.detail))
             case Refused():
                 self._refused(now_ms, outcome)
             case Failed():
@@ -260,14 +266,6 @@ class Heartbeat:
             self._due_ms = now_ms
         else:
             self._due_ms = self._started_ms + self.terms.spacing_ms * (1 - JITTER * self._draw())
-
-    def _superseded_now(self, now_ms: float, outcome: Superseded) -> None:
-        self.relay_id = self._new_id()
-        if self._superseded:
-            self._refused(now_ms, Refused(409, outcome.detail))
-        else:
-            self._superseded = True
-            self._due_ms = now_ms
 
     def _refused(self, now_ms: float, outcome: Refused) -> None:
         self.problem = outcome
