@@ -5,6 +5,9 @@ hide lines or type into the operator's shell, and a direction mark could make on
 """
 
 import unicodedata
+from urllib.parse import quote
+
+from poolmuster.model.key import PoolKey
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -33,3 +36,8 @@ def visible_json(text: str) -> str:
 def _json_escape(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def key_text(key: PoolKey) -> str:
+    """A key as one word of one line, ``cluster/namespace/name``, that every command takes back as it is printed."""
+    return "".join(quote(char, safe="") if _unsafe(char) or char.isspace() else char for char in str(key))

@@ -5,6 +5,7 @@ else the error of `poolmuster.model.errors` that the answer stands for.
 """
 
 import json
+import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypedDict
@@ -105,7 +106,7 @@ class DiscoveryApi:
 
     async def changes(self, since_s: float | None = None, pairs: Pairs = ()) -> Answer:
         """The changes of the last ``since_s`` seconds as this instance saw them."""
-        since = () if since_s is None else (("since", f"{since_s:g}"),)
+        since = () if since_s is None else (("since", str(since_s)),)
         return await self._call("GET", "/changes", since + pairs)
 
     async def status(self) -> Answer:
@@ -209,7 +210,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not accepted ({error.certificate_error})"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error) or "no connection"
+        number = error.os_error.errno
+        return os.strerror(number) if number and number > 0 else str(error.os_error) or "no connection"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):

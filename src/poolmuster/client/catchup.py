@@ -4,6 +4,8 @@ Until that is done the mirror is behind, so the completeness is held back: a lis
 not count as complete, and what it lacks must not be forgotten.
 """
 
+import msgspec
+
 from poolmuster.client.events import Completeness, Event, Snapshot
 
 
@@ -55,7 +57,8 @@ class CatchUp:
             return admitted
         self.done = True
         assert self._held is not None, "a resumed stream begins with one"
-        return [*admitted, self._held]
+        place = {"id": event.id or self._held.id, "revision": event.revision or self._held.revision}
+        return [*admitted, msgspec.structs.replace(self._held, **place)]
 
     def _is_behind(self, event: Event) -> bool:
         # Through a filter the last number may never be seen; then the next ping, which bears the latest, tells.

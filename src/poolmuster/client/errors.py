@@ -23,7 +23,7 @@ from poolmuster.model.errors import (
     UnsupportedMediaType,
 )
 
-RETRY_AFTER_LIMIT_S = 300
+RETRY_AFTER_LIMIT_S = 60
 
 
 class Unreachable(Unavailable):

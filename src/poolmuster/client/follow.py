@@ -5,18 +5,19 @@ never gives up; whoever started it ends it.
 """
 
 import random
+from contextlib import aclosing
 
 from poolmuster.client.answers import Document, SourceReport
 from poolmuster.client.catchup import CatchUp
 from poolmuster.client.endpoints import Endpoints
-from poolmuster.client.errors import Unreachable
+from poolmuster.client.errors import NotReady, Unreachable
 from poolmuster.client.events import Closing, Event, MalformedEvent, Snapshot
 from poolmuster.client.mirror import Mirror, Usable
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Update, UpdateKind
 from poolmuster.client.watch import WatchSource, read_events
 from poolmuster.client.watchdog import Silence, Watchdog
-from poolmuster.model.errors import PoolmusterError, Unavailable
+from poolmuster.model.errors import LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
 from poolmuster.ports.clock import Clock
 
@@ -141,8 +142,8 @@ class Follower:
         if closing is not None and proved_good:
             await self._part(closing)
         else:
-            retry_after_s = error.retry_after_s if isinstance(error, Unavailable) else 0
-            self._endpoints.failed(now_ms, 0 if isinstance(error, Unreachable) else retry_after_s * 1000)
+            asked_s = error.retry_after_s if isinstance(error, NotReady | LimitReached) else 0
+            self._endpoints.failed(now_ms, asked_s * 1000)
 
     async def _part(self, closing: Closing) -> None:
         """The instance said goodbye: come back almost at once, to another one if this one stops."""
@@ -163,11 +164,12 @@ class Follower:
                 watchdog.heard()
                 self._heard_ms = self._clock.monotonic_ms()
 
-            async for event in read_events(stream.chunks, limit_bytes, heard):
-                for admitted in gate.admit(event):
-                    self._take(admitted, url, connected=gate.done)
-                if isinstance(event, Closing):
-                    return event
+            async with aclosing(read_events(stream.chunks, limit_bytes, heard)) as events:
+                async for event in events:
+                    for admitted in gate.admit(event):
+                        self._take(admitted, url, connected=gate.done)
+                    if isinstance(event, Closing):
+                        return event
         return None
 
     def _take(self, event: Event, url: str, *, connected: bool) -> None:

@@ -1,6 +1,6 @@
 """One connection of the watch: bytes in, events out."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -30,7 +30,7 @@ class WatchSource(Protocol):
 
 async def read_events(
     chunks: AsyncIterator[bytes], limit_bytes: int, heard: Callable[[], None]
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event, None]:
     """The events of a watch that this version knows; ``heard`` is called at each sign of life.
 
     Raises `MalformedEvent` when what an event stands for is lost, `BadAnswer` when a line is over ``limit_bytes``. A

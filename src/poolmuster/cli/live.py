@@ -1,0 +1,130 @@
+"""The live list: redrawn on a terminal, a line for each change in a pipe, an object a line as JSON."""
+
+import asyncio
+import json
+import sys
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from poolmuster.cli.discovery import why_estimated
+from poolmuster.cli.ending import say
+from poolmuster.cli.escape import key_text, visible
+from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
+from poolmuster.cli.tables import drawn, on_terminal, show_json
+from poolmuster.cli.times import duration, instant
+from poolmuster.client import (
+    AsyncClient,
+    ClientSettings,
+    Document,
+    Follower,
+    NotReady,
+    Subscription,
+    Update,
+    UpdateKind,
+)
+from poolmuster.client.api import Filters
+from poolmuster.client.clock import LoopClock
+from poolmuster.client.events import Completeness, Event, Removed, Shown, Snapshot
+
+REDRAW_S = 1.0
+
+
+async def watch(settings: ClientSettings, chosen: Filters, output: str) -> None:
+    """Show the list and its changes until interrupted. Raises when no instance could ever be reached."""
+    async with AsyncClient(settings) as client, client.follow(**chosen) as follower:
+        updates = follower.updates()
+        await _first_contact(updates, len(settings.urls))
+        if output == "json":
+            await _objects(updates)
+        elif on_terminal():
+            await _redraw(follower, updates, wide=output == "wide")
+        else:
+            await _lines(updates)
+
+
+async def _first_contact(updates: Subscription, urls: int) -> None:
+    """Wait for a first list; an instance that is only not ready yet is waited for."""
+    failures = 0
+    async for update in updates:
+        if update.kind is UpdateKind.CONNECTED:
+            return
+        if update.kind is UpdateKind.DISCONNECTED and update.error is not None:
+            failures += 1
+            if not isinstance(update.error, NotReady) and failures >= urls:
+                raise update.error
+            say(f"poolmuster: {update.error.detail}")
+
+
+async def _objects(updates: Subscription) -> None:
+    async for update in updates:
+        _tell_connection(update)
+        if update.event is not None:
+            show_json(json.dumps(update.event.document, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+async def _lines(updates: Subscription) -> None:
+    clock = LoopClock()
+    async for update in updates:
+        _tell_connection(update)
+        for line in lines_of(update.event) if update.event is not None else ():
+            click.echo(f"{instant(clock.wall_ms())}  {line}")
+
+
+def _tell_connection(update: Update) -> None:
+    if update.kind is UpdateKind.DISCONNECTED and update.error is not None:
+        say(f"poolmuster: {update.error.detail} Trying again; until then the list is as it was.")
+    elif update.kind is UpdateKind.OVERRUN:
+        say("poolmuster: changes came faster than they could be printed; some are left out.")
+
+
+def lines_of(event: Event) -> list[str]:
+    """An event of the watch as lines for people."""
+    match event:
+        case Snapshot():
+            head = f"snapshot  {len(event.pools)} pools, {_completeness(event)}"
+            return [head, *(_pool_line("listed", pool) for pool in event.pools.values())]
+        case Shown():
+            return [_pool_line(event.type, event.pool)]
+        case Removed():
+            why = ": ".join(part for part in (event.cause, event.reason) if part)
+            return [visible(f"removed   {key_text(event.key)}  {why}")]
+        case Completeness():
+            return [visible(f"list      {_completeness(event)}")]
+        case _:
+            return []
+
+
+def _completeness(event: Snapshot | Completeness) -> str:
+    return "complete" if event.complete else f"estimated: {visible(why_estimated(event.sources))}"
+
+
+def _pool_line(what: str, pool: Document) -> str:
+    return visible(f"{what:<9} {key_of_pool(pool)}  {', '.join(model_names(pool))}".rstrip())
+
+
+async def _redraw(follower: Follower, updates: Subscription, *, wide: bool) -> None:
+    with Live(console=Console(file=sys.stdout), auto_refresh=False, screen=False) as live:
+        while True:
+            rows = [row(pool, wide=wide) for pool in follower.pools.values()]
+            live.update(Group(drawn(columns(wide=wide), rows), Text(footer(follower), style="dim")), refresh=True)
+            try:
+                async with asyncio.timeout(REDRAW_S):
+                    await anext(updates)
+            except TimeoutError:
+                continue
+
+
+def footer(follower: Follower) -> str:
+    """The line below the table: how many, how complete, how old."""
+    count = len(follower.pools)
+    if follower.complete:
+        state = "complete"
+    elif follower.connected_url is not None:
+        state = f"estimated: {why_estimated(follower.sources)}"
+    else:
+        why = follower.last_error.detail if follower.last_error is not None else "reconnecting"
+        state = f"as of {duration(follower.age_ms or 0)} ago: {why}"
+    return visible(f"{count} pool{'' if count == 1 else 's'}, {state}")

@@ -1,0 +1,56 @@
+"""``poolmuster pools``: the live pools, once or as they change."""
+
+from typing import Any
+
+import click
+
+from poolmuster.cli.discovery import client_settings, discovery_options, filter_options, filters, run, why_estimated
+from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import option
+from poolmuster.cli.pool_rows import columns, key_of_pool, row
+from poolmuster.cli.tables import show_json, show_table
+from poolmuster.client import AsyncClient, ClientSettings, Listing
+from poolmuster.client.api import Filters
+
+
+@make_command("pools", help="List the live pools, once or as they change.")
+@option("-o", "--output", type=click.Choice(["table", "wide", "json", "name"]), default="table", help="What to print.")
+@option("-w", "--watch", is_flag=True, help="Keep on: redraw, or print each change as it comes.")
+@option("--require-complete", is_flag=True, help="End with 3 if the list is not known to be complete.")
+@filter_options
+@discovery_options
+@click.pass_context
+def command(ctx: click.Context, /, **values: Any) -> int:
+    output: str = values["output"]
+    if values["watch"] and values["require_complete"]:
+        raise click.UsageError("--require-complete is about one list; it does not go with --watch.", ctx)
+    if values["watch"] and output == "name":
+        raise click.UsageError("--watch works with --output table, wide and json.", ctx)
+    settings, chosen = client_settings(values), filters(ctx, values)
+    if values["watch"]:
+        from poolmuster.cli.live import watch  # drawing is not needed for one list
+
+        run(watch(settings, chosen, output))
+        return ExitCode.GOOD
+    listing = run(_list(settings, chosen))
+    _show(listing, output)
+    if not listing.complete:
+        say(f"poolmuster: the list is estimated, it may lack live pools: {why_estimated(listing.sources)}.")
+    return ExitCode.INCOMPLETE if values["require_complete"] and not listing.complete else ExitCode.GOOD
+
+
+async def _list(settings: ClientSettings, chosen: Filters) -> Listing:
+    async with AsyncClient(settings) as client:
+        return await client.list(**chosen)
+
+
+def _show(listing: Listing, output: str) -> None:
+    if output == "json":
+        show_json(listing.body)
+    elif output == "name":
+        for pool in listing.pools:
+            click.echo(key_of_pool(pool))
+    else:
+        wide = output == "wide"
+        show_table(columns(wide=wide), [row(pool, wide=wide) for pool in listing.pools])

@@ -1,0 +1,105 @@
+"""``poolmuster register``: one registration by hand, for one lease."""
+
+import json
+from typing import Any, BinaryIO
+
+import click
+
+from poolmuster.cli.discovery import client_settings, discovery_options, run
+from poolmuster.cli.ending import say
+from poolmuster.cli.escape import key_text, visible
+from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import is_set, option, refuse_foreign
+from poolmuster.cli.times import duration, instant
+from poolmuster.cli.values import LABEL, URL, PairType
+from poolmuster.client import AsyncClient, ClientSettings, Document
+from poolmuster.client.answers import key_of
+from poolmuster.model.wire import Registered
+
+BY_FLAGS = "Registration by flags"
+FLAGS = (
+    "--cluster-id",
+    "--namespace",
+    "--name",
+    "--frontend-url",
+    "--weight",
+    "--region",
+    "--availability-zone",
+    "--model",
+    "--model-alias",
+    "--label",
+    "--relay-id",
+)
+
+
+@make_command(
+    "register",
+    help="Register a pool by hand, for one lease.",
+    short_help="Register a pool by hand, for one lease.",
+)
+@option("--file", type=click.File("rb"), help="A registration as JSON; - for standard input.")
+@option("--cluster-id", group=BY_FLAGS, help="The pool's cluster.")
+@option("--namespace", default="default", group=BY_FLAGS, help="Its Kubernetes namespace.")
+@option("--name", group=BY_FLAGS, help="Its name.")
+@option("--frontend-url", type=URL, group=BY_FLAGS, help="The base URL of its OpenAI-compatible server.")
+@option("--weight", type=click.IntRange(min=0), group=BY_FLAGS, help="Its share of requests; 0 for no new ones.")
+@option("--region", group=BY_FLAGS, help="Its region.")
+@option("--availability-zone", group=BY_FLAGS, help="Its availability zone.")
+@option("--model", "models", multiple=True, group=BY_FLAGS, help="Id of a model it serves; repeatable.")
+@option("--model-alias", "aliases", type=PairType("id", "alias"), multiple=True, group=BY_FLAGS, help="Repeatable.")
+@option("--label", "labels", type=LABEL, multiple=True, group=BY_FLAGS, help="A label; repeatable.")
+@option("--relay-id", group=BY_FLAGS, help="Who registers it.")
+@discovery_options
+@click.pass_context
+def command(ctx: click.Context, /, file: BinaryIO | None, **values: Any) -> None:
+    settings = client_settings(values)
+    if file is not None:
+        refuse_foreign(ctx, "a registration by flags, without --file", FLAGS)
+        body = file.read()
+    else:
+        body = json.dumps(_document(ctx, values), ensure_ascii=False).encode(errors="surrogatepass")
+    registered = run(_register(settings, body))
+    lease = registered.lease
+    click.echo(
+        f"{_name(body)}: lease of {duration(lease.duration_ms)}, ends {instant(lease.ends_at_ms)}, "
+        f"register again every {duration(lease.heartbeat_interval_ms)}"
+    )
+    for router in registered.routers:
+        click.echo(visible(f"router {router.id}: {router.url}"))
+    if registered.conflict:
+        say("poolmuster: warning: another relay registers this pool in turn.")
+
+
+async def _register(settings: ClientSettings, body: bytes) -> Registered:
+    async with AsyncClient(settings) as client:
+        return await client.register(body)
+
+
+def _document(ctx: click.Context, values: dict[str, Any]) -> Document:
+    for flag in ("--cluster-id", "--name"):
+        if not is_set(ctx, flag):
+            raise click.UsageError(f"{flag} is needed, or a whole registration as --file.", ctx)
+    aliases: dict[str, list[str]] = {model: [] for model in values["models"]}
+    for model, alias in values["aliases"]:
+        if model not in aliases:
+            raise click.UsageError(f"--model-alias is for {model!r}, which no --model names.", ctx)
+        aliases[model].append(alias)
+    location = {"region": values["region"], "availability_zone": values["availability_zone"]}
+    document = {
+        "cluster_id": values["cluster_id"],
+        "namespace": values["namespace"],
+        "dgd_name": values["name"],
+        "relay_id": values["relay_id"],
+        "frontend_url": values["frontend_url"],
+        "weight": values["weight"],
+        "location": {name: value for name, value in location.items() if value is not None} or None,
+        "models": [{"id": model, "aliases": names} if names else {"id": model} for model, names in aliases.items()]
+        or None,
+        "labels": dict(values["labels"]) or None,
+    }
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _name(body: bytes) -> str:
+    key = key_of(json.loads(body))  # the service has just taken it for JSON with a key
+    return "the pool" if key is None else key_text(key)

@@ -1,0 +1,105 @@
+"""``poolmuster status``: a row for each instance."""
+
+import asyncio
+import json
+from typing import Any
+
+import click
+import msgspec
+
+from poolmuster.cli.discovery import client_settings, discovery_options, run, why_estimated
+from poolmuster.cli.ending import ExitCode, describe, say
+from poolmuster.cli.escape import key_text
+from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import option
+from poolmuster.cli.tables import show_json, show_table
+from poolmuster.cli.times import duration
+from poolmuster.client import AsyncClient, ClientSettings, DiscoveryApi, Document
+from poolmuster.client.answers import key_of, read_sources
+from poolmuster.model.errors import PoolmusterError
+
+COLUMNS = ("INSTANCE", "STATE", "POOLS", "STORE", "LEASE", "WATCHERS", "CONFLICTS", "UPTIME", "VERSION", "REVISION")
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """What one instance said, or why it said nothing."""
+
+    url: str
+    status: Document
+    error: PoolmusterError | None = None
+
+
+@make_command("status", help="Show how each instance of the service is doing.")
+@option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="What to print.")
+@discovery_options
+def command(**values: Any) -> int:
+    reports = run(_ask_all(client_settings(values)))
+    if values["output"] == "json":
+        for report in reports:
+            error = None if report.error is None else describe(report.error)
+            line = {"url": report.url, "status": report.status or None, "error": error}
+            show_json(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode())
+    else:
+        show_table(COLUMNS, map(_row, reports))
+    for report in reports:
+        _explain(report)
+    return ExitCode.FAILED if any(report.error for report in reports) else ExitCode.GOOD
+
+
+async def _ask_all(settings: ClientSettings) -> list[_Report]:
+    async with AsyncClient(settings) as client:
+        return await asyncio.gather(*map(_ask, client.apis))
+
+
+async def _ask(api: DiscoveryApi) -> _Report:
+    try:
+        return _Report(api.url, (await api.status()).document)
+    except PoolmusterError as error:
+        return _Report(api.url, {}, error)
+
+
+def _row(report: _Report) -> list[str]:
+    if report.error is not None:
+        return [report.url, "unreachable" if report.error.status == 503 else "failed", *[""] * (len(COLUMNS) - 2)]
+    status = report.status
+    instance = status.get("instance")
+    instance = instance if isinstance(instance, dict) else {}
+    state = "complete" if status.get("complete") is True else "estimated"
+    return [
+        report.url,
+        "stopping" if instance.get("stopping") is True else state,
+        _count(status.get("pools")),
+        str(status.get("registration_storage", "")),
+        _length(status.get("lease_ms")),
+        _count(status.get("watchers")),
+        str(len(_conflicts(status))),
+        _length(instance.get("uptime_ms")),
+        str(instance.get("version", "")),
+        str(status.get("revision", "")),
+    ]
+
+
+def _explain(report: _Report) -> None:
+    if report.error is not None:
+        say(f"poolmuster: {describe(report.error)}")
+        return
+    if report.status.get("complete") is not True:
+        why = why_estimated(read_sources(report.status.get("sources")))
+        say(f"poolmuster: the list of {report.url} is estimated: {why}.")
+    for conflict in _conflicts(report.status):
+        key, relays = key_of(conflict.get("key")), conflict.get("relay_ids")
+        names = ", ".join(map(str, relays)) if isinstance(relays, list) else "several relays"
+        say(f"poolmuster: conflict: {key_text(key) if key else 'a pool'} is registered in turn by {names}.")
+
+
+def _conflicts(status: Document) -> list[Document]:
+    found = status.get("conflicts")
+    return [conflict for conflict in found if isinstance(conflict, dict)] if isinstance(found, list) else []
+
+
+def _count(value: Any) -> str:
+    return str(value) if isinstance(value, int) else ""
+
+
+def _length(value: Any) -> str:
+    return duration(value) if isinstance(value, int | float) else ""

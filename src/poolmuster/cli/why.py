@@ -1,0 +1,115 @@
+"""``poolmuster why``: walks from the registration to the list, and names the first step that fails."""
+
+from difflib import get_close_matches
+from typing import Any
+
+import click
+import msgspec
+
+from poolmuster.cli.discovery import client_settings, discovery_options, run, why_estimated
+from poolmuster.cli.ending import ExitCode
+from poolmuster.cli.escape import key_text, visible
+from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import option
+from poolmuster.cli.pool_rows import model_names
+from poolmuster.cli.times import duration, instant
+from poolmuster.cli.values import KEY
+from poolmuster.client import AsyncClient, ClientSettings, Document
+from poolmuster.client.answers import key_of, read_sources
+from poolmuster.client.clock import LoopClock
+from poolmuster.model.errors import NotFound
+from poolmuster.model.key import PoolKey
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of the way. ``good`` is ``None`` for a remark that decides nothing."""
+
+    name: str
+    good: bool | None
+    text: str
+
+
+@make_command("why", help="Say why a pool is or is not listed.")
+@click.argument("key", type=KEY, metavar="CLUSTER/NAMESPACE/NAME")
+@option("--model", help="Also ask whether the pool lists this model, by id or alias.")
+@discovery_options
+def command(key: PoolKey, model: str | None, **values: Any) -> int:
+    steps = run(_ask(client_settings(values), key, model))
+    for step in steps:
+        mark = {True: "ok", False: "FAILS", None: "note"}[step.good]
+        click.echo(visible(f"{mark:<6} {step.name:<13} {step.text}"))
+    failed = next((step for step in steps if step.good is False), None)
+    if failed is not None:
+        what = "listed, but does not serve it" if failed.name == "model" else "not listed"
+        click.echo(visible(f"{key_text(key)} is {what}: {failed.name}: {failed.text}"))
+        return ExitCode.FAILED
+    click.echo(f"{key_text(key)} is listed")
+    return ExitCode.GOOD
+
+
+async def _ask(settings: ClientSettings, key: PoolKey, model: str | None) -> list[Step]:
+    async with AsyncClient(settings) as client:
+        now_ms = LoopClock().wall_ms()
+        try:
+            report = (await client.get(key)).document
+        except NotFound:
+            listing = await client.list()
+            known = [key_text(found) for pool in listing.pools if (found := key_of(pool)) is not None]
+            near = get_close_matches(key_text(key), known, n=1)
+            hint = f" The nearest that is listed: {near[0]}" if near else ""
+            text = f"none is known here, and none is remembered.{hint}"
+            return [Step("registration", False, text), *_completeness(listing.complete, listing.sources)]
+    return steps_of(report, model, now_ms)
+
+
+def steps_of(report: Document, model: str | None, now_ms: int) -> list[Step]:
+    """The way of one pool by the service's answer about it; ``now_ms`` is the wall clock's."""
+    listed = report.get("listed") is True
+    steps = _listed(report, now_ms) if listed else _gone(report)
+    if (conflict := _object(report.get("conflict"))) is not None:
+        relays = conflict.get("relay_ids")
+        names = ", ".join(map(str, relays)) if isinstance(relays, list) else "several"
+        steps.append(Step("conflict", None, f"relays register it in turn: {names}"))
+    if model is not None and listed:
+        names_served = model_names(_object(report.get("pool")) or {})
+        text = f"{model} is listed" if model in names_served else f"it lists {', '.join(names_served) or 'no model'}"
+        steps.append(Step("model", model in names_served, text))
+    if not listed:
+        steps += _completeness(report.get("complete") is True, read_sources(report.get("sources")))
+    return steps
+
+
+def _listed(report: Document, now_ms: int) -> list[Step]:
+    lease = _object(report.get("lease")) or {}
+    relay = lease.get("relay_id")
+    steps = [Step("registration", True, f"registered by relay {relay}" if relay else "registered, by nobody named")]
+    ends_at_ms = lease.get("ends_at_ms")
+    if isinstance(ends_at_ms, int):
+        steps.append(Step("lease", True, f"ends in {duration(ends_at_ms - now_ms)} unless renewed"))
+    return steps
+
+
+def _gone(report: Document) -> list[Step]:
+    removal = _object(report.get("removal"))
+    if removal is None:
+        return [Step("registration", False, "none is known here, and none is remembered")]
+    cause, at = removal.get("cause"), instant(removal.get("at_ms"))
+    why = ": ".join(str(part) for part in (removal.get("reason"), removal.get("detail")) if part)
+    if cause == "expired":
+        return [
+            Step("registration", True, "it was registered"),
+            Step("lease", False, f"ended at {at}: it was not renewed"),
+        ]
+    if cause == "deregistered":
+        return [Step("registration", False, f"taken back at {at}{f' ({why})' if why else ''}")]
+    return [Step("topology", False, f"removed at {at}: {cause}{f' ({why})' if why else ''}")]
+
+
+def _completeness(complete: bool, sources: Any) -> list[Step]:
+    if complete:
+        return []
+    return [Step("completeness", None, f"the list is estimated, so it may live all the same: {why_estimated(sources)}")]
+
+
+def _object(value: Any) -> Document | None:
+    return value if isinstance(value, dict) else None
