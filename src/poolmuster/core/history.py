@@ -58,6 +58,10 @@ class History:
         stop = None if at_most is None else start + at_most
         return list(islice(self._changes, start, stop))
 
+    def latest(self) -> list[Change]:
+        """Every change that is held, oldest first."""
+        return list(self._changes)
+
     def newer_than(self, clock_ms: int) -> list[Change]:
         """The changes that happened after ``clock_ms`` of the monotonic clock, oldest first."""
         found = []

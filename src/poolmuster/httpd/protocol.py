@@ -28,7 +28,12 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection, within `HttpLimits`."""
 
     def __init__(
-        self, config: Config, state: ServerState, loop: asyncio.AbstractEventLoop, limits: HttpLimits, counters: HttpCounters
+        self,
+        config: Config,
+        state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+        limits: HttpLimits,
+        counters: HttpCounters,
     ) -> None:
         super().__init__(config=config, server_state=state, app_state={}, _loop=loop)
         self._limits = limits
@@ -157,9 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Say nothing: anyone could fill the log with it."""
 
 
-def protocol_factory(
-    config: Config, state: ServerState, limits: HttpLimits, counters: HttpCounters
-) -> Any:
+def protocol_factory(config: Config, state: ServerState, limits: HttpLimits, counters: HttpCounters) -> Any:
     """What ``loop.create_server`` calls for each connection."""
     loop = asyncio.get_running_loop()
     return lambda: BoundedProtocol(config, state, loop, limits, counters)

@@ -87,5 +87,7 @@ async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> by
 
 def _check_media_type(content_type: bytes) -> None:
     media_type = content_type.partition(b";")[0].strip().lower()
-    if media_type != b"application/json" and not (media_type.startswith(b"application/") and media_type.endswith(b"+json")):
+    if media_type != b"application/json" and not (
+        media_type.startswith(b"application/") and media_type.endswith(b"+json")
+    ):
         raise UnsupportedMediaType("Send the header 'Content-Type: application/json'.")

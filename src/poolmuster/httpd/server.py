@@ -16,16 +16,19 @@ BACKLOG = 2048
 
 
 class HttpServer:
-    """Serves ``app`` on ``sockets`` within ``limits``. The constructor starts nothing."""
+    """Serves an application on ``sockets`` within ``limits``. The constructor starts nothing."""
 
-    def __init__(self, app: ASGIApp, sockets: list[socket.socket], limits: HttpLimits) -> None:
+    def __init__(self, sockets: list[socket.socket], limits: HttpLimits) -> None:
         self.counters = HttpCounters()
         self._sockets = sockets
         self._limits = limits
         self._state = ServerState()
         self._draining = False
         self._servers: list[asyncio.Server] = []
-        self._config = Config(
+
+    async def start(self, app: ASGIApp) -> None:
+        """Listen, and answer with ``app``. Connections are accepted from here on."""
+        config = Config(
             app,
             http="httptools",
             ws="none",
@@ -35,15 +38,12 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=max(1, round(limits.idle_s)),
+            timeout_keep_alive=max(1, round(self._limits.idle_s)),
         )
-
-    async def start(self) -> None:
-        """Listen. Connections are accepted from here on."""
-        self._config.load()
+        config.load()
         self._renew_default_headers()
         loop = asyncio.get_running_loop()
-        factory = protocol_factory(self._config, self._state, self._limits, self.counters)
+        factory = protocol_factory(config, self._state, self._limits, self.counters)
         for each in self._sockets:
             self._servers.append(await loop.create_server(factory, sock=each, backlog=BACKLOG))
 

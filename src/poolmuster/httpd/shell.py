@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 class Shell:
     """Wraps an application.
 
-    ``headers`` gives what each answer bears beside its own; ``sources`` what a problem of status 503 shows;
+    ``headers`` gives what each answer bears that does not bring it itself; ``sources`` what a problem of status 503 shows;
     ``loopback_only`` refuses requests that name another host.
     """
 
@@ -44,7 +44,9 @@ class Shell:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", ()), *self._headers()]
+                own = message.get("headers", [])
+                names = {name for name, _ in own}
+                message["headers"] = [*own, *(header for header in self._headers() if header[0] not in names)]
             await send(message)
 
         try:
@@ -61,7 +63,9 @@ class Shell:
             # Whatever it was, the client gets an answer of the documented form and the log gets the cause.
             log.exception("A request failed", method=scope["method"], path=scope["path"])
             if not started:
-                await self._answer(PoolmusterError("Something went wrong here; the log knows what."), receive, send_with_headers)
+                await self._answer(
+                    PoolmusterError("Something went wrong here; the log knows what."), receive, send_with_headers
+                )
 
     async def _answer(self, error: PoolmusterError, receive: Receive, send: Send) -> None:
         status, headers, body = problem_answer(error, self._sources() if error.status == 503 else ())

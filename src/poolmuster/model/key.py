@@ -59,7 +59,9 @@ def check_key(key: PoolKey) -> None:
         if (fault := part_fault(part)) is not None
     ]
     if not faults and (size := len(key.stored.encode())) > STORED_KEY_LIMIT_BYTES:
-        faults = [Fault("", f"the key is {size} bytes in its stored form; at most {STORED_KEY_LIMIT_BYTES} are allowed")]
+        faults = [
+            Fault("", f"the key is {size} bytes in its stored form; at most {STORED_KEY_LIMIT_BYTES} are allowed")
+        ]
     if faults:
         raise InvalidInput("The pool key is not valid.", tuple(faults))
 

@@ -201,5 +201,7 @@ def _canonical_models(models: list[dict[str, Any]], faults: list[Fault]) -> list
         facts = canonical(model)
         first, _, first_facts = by_id.setdefault(model["id"], (index, model, facts))
         if facts != first_facts:
-            faults.append(Fault(f"/models/{index}", f"model {model['id']!r} also stands at /models/{first}, with other facts"))
+            faults.append(
+                Fault(f"/models/{index}", f"model {model['id']!r} also stands at /models/{first}, with other facts")
+            )
     return [by_id[model_id][1] for model_id in sorted(by_id)]

@@ -90,7 +90,12 @@ class MemoryStore:
         self._tell(now_ms, departures=(departure,))
 
     def _tell(
-        self, now_ms: int, renewals: tuple[Renewal, ...] = (), departures: tuple[Departure, ...] = (), *, tick: bool = False
+        self,
+        now_ms: int,
+        renewals: tuple[Renewal, ...] = (),
+        departures: tuple[Departure, ...] = (),
+        *,
+        tick: bool = False,
     ) -> None:
         credit_ms = self._pauses.tick(now_ms) if tick else self._pauses.check(now_ms)
         if credit_ms > self._slack_ms:

@@ -1,0 +1,154 @@
+"""Channels: all watchers that ask the same question in the same format, and what they are sent.
+
+An event is translated and encoded once for a channel, not once for a watcher. A watcher's place is a number in the
+history; from one place the same bytes lead on for everybody.
+"""
+
+import msgspec
+
+from poolmuster.api.lists import Lists
+from poolmuster.api.query import ListQuery
+from poolmuster.core.translation import translate
+from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.key import PoolKey
+from poolmuster.model.source import Source, is_complete
+from poolmuster.service.instance import Instance
+from poolmuster.service.publisher import Waiter
+
+CHUNK_CHANGES = 256
+CHUNK_BYTES = 256 * 1024
+MEMO_PLACES = 64
+
+
+class Chunk(msgspec.Struct, frozen=True, gc=False):
+    """Bytes that lead from one place to ``number``. They may be empty, where nothing on the way is to be seen."""
+
+    data: bytes
+    number: int
+
+
+class Channel:
+    """One question in one format (``sse``, or a JSON object a line)."""
+
+    def __init__(self, instance: Instance, lists: Lists, query: ListQuery, *, sse: bool) -> None:
+        self._lists = lists
+        self._projection = instance.projection
+        self._history = instance.projection.history
+        self._memo: dict[int, Chunk] = {}
+        self._memo_number = -1
+        self._told = self._history.number
+        self.query = query
+        self.sse = sse
+        self.members: set[Waiter] = set()
+
+    def waiters(self) -> set[Waiter]:
+        """Its watchers (`poolmuster.service.publisher.Group`)."""
+        return self.members
+
+    def has_news(self) -> bool:
+        """Whether the changes since the last call show its watchers anything."""
+        changes = self._history.since(self._told)
+        self._told = self._history.number
+        if changes is None or self.query.selector.selects_all:
+            return changes is None or bool(changes)
+        return any(translate(change, self.query.selector) is not None for change in changes)
+
+    def event_id(self, number: int) -> str:
+        """``BOOT.N.F``: where a stream can be taken up again."""
+        return f"{self._projection.boot_id}.{number}.{self.query.digest}"
+
+    def resume_number(self, last_event_id: str) -> int | None:
+        """The place that ``Last-Event-ID`` names, if this boot still holds the history from it under this question."""
+        boot_and_number, _, digest = last_event_id.strip().rpartition(".")
+        boot, _, text = boot_and_number.rpartition(".")
+        if boot != self._projection.boot_id or digest != self.query.digest or not (text.isascii() and text.isdigit()):
+            return None
+        number = int(text) if len(text) < 20 else -1
+        return number if self._history.floor <= number <= self._history.number else None
+
+    def next_chunk(self, number: int) -> Chunk | None:
+        """What a watcher at ``number`` is sent next; ``None`` where the history no longer reaches back to it."""
+        if self._memo_number != self._history.number or len(self._memo) > MEMO_PLACES:
+            self._memo.clear()
+            self._memo_number = self._history.number
+        chunk = self._memo.get(number)
+        if chunk is None:
+            chunk = self._make_chunk(number)
+            if chunk is not None:
+                self._memo[number] = chunk
+        return chunk
+
+    def _make_chunk(self, number: int) -> Chunk | None:
+        changes = self._history.since(number, CHUNK_CHANGES)
+        if changes is None:
+            return None
+        events: list[bytes] = []
+        size_bytes = 0
+        for change in changes:
+            number = change.number
+            seen = translate(change, self.query.selector)
+            if seen is not None:
+                events.append(self.encode_change(seen))
+                size_bytes += len(events[-1])
+                if size_bytes >= CHUNK_BYTES:
+                    break
+        return Chunk(b"".join(events), number)
+
+    def _open(self, kind: str, number: int) -> bytes:
+        revision = b',"revision":"%b.%d"' % (self._projection.boot_id.encode(), number)
+        return self._start(kind, number) + revision
+
+    def _start(self, kind: str, number: int) -> bytes:
+        event_id = self.event_id(number).encode()
+        start = b'{"type":"%b","id":"%b"' % (kind.encode(), event_id)
+        return b"id: %b\ndata: %b" % (event_id, start) if self.sse else start
+
+    @property
+    def _close(self) -> bytes:
+        return b"}\n\n" if self.sse else b"}\n"
+
+    def encode_change(self, change: Change) -> bytes:
+        """One change as an event."""
+        match change.kind:
+            case ChangeKind.COMPLETENESS:
+                return self.completeness(change.number, change.sources)
+            case ChangeKind.REMOVED:
+                assert change.before is not None and change.removal is not None, "a removal is of something"
+                what = b',"key":%b,"cause":%b,"reason":%b,"detail":%b' % (
+                    encode_key(change.before.key),
+                    msgspec.json.encode(change.removal.cause),
+                    msgspec.json.encode(change.removal.reason),
+                    msgspec.json.encode(change.removal.detail),
+                )
+            case _:
+                assert change.after is not None, "what was added or changed is there"
+                pool = self._lists.with_lease(change.after) if self.query.lease else change.after.body
+                what = b',"pool":' + pool
+        return b"%b%b%b" % (self._open(change.kind, change.number), what, self._close)
+
+    def completeness(self, number: int, sources: tuple[Source, ...]) -> bytes:
+        """A ``completeness`` event at ``number``."""
+        complete = b"true" if is_complete(sources) else b"false"
+        content = b',"complete":%b,"sources":%b' % (complete, msgspec.json.encode(sources))
+        return self._open(ChangeKind.COMPLETENESS, number) + content + self._close
+
+    def ping(self, number: int) -> bytes:
+        """A keep-alive."""
+        return b": ping\n\n" if self.sse else self._open("ping", number) + self._close
+
+    def closing(self, number: int, reason: str) -> bytes:
+        """The last event of a stream."""
+        return self._open("closing", number) + b',"reason":"%b"' % reason.encode() + self._close
+
+    async def snapshot(self) -> tuple[list[bytes], int]:
+        """A ``snapshot`` event in pieces, and the place it leads to. Raises `Unavailable`."""
+        answer = await self._lists.answer(self.query)
+        pieces = [*answer.pieces]
+        pieces[0] = self._start("snapshot", answer.number) + b"," + pieces[0].removeprefix(b"{")
+        pieces[-1] = pieces[-1].removesuffix(b"}") + self._close
+        return pieces, answer.number
+
+
+def encode_key(key: PoolKey) -> bytes:
+    """A key as a JSON object."""
+    return msgspec.json.encode(key)

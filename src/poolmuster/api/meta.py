@@ -1,0 +1,137 @@
+"""Paths about the service itself: routers, changes, status, health, metrics."""
+
+from collections.abc import Callable
+
+import msgspec
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from poolmuster.api.changes import encode_changes
+from poolmuster.api.lists import Lists
+from poolmuster.api.metrics import Metrics
+from poolmuster.api.query import check_known, parameters, single
+from poolmuster.core.translation import translate
+from poolmuster.httpd.limits import HttpCounters
+from poolmuster.model.errors import Fault, InvalidInput, Unavailable
+from poolmuster.model.selector import FILTERS, parse_selector
+from poolmuster.service.instance import Instance
+
+DEFAULT_SINCE_S = 300.0
+CONFLICTS_SHOWN = 1000
+
+
+def json_response(content: object) -> Response:
+    """An answer that is not to be cached."""
+    return Response(msgspec.json.encode(content), media_type="application/json", headers={"cache-control": "no-cache"})
+
+
+class Meta:
+    """Handlers of the paths about the service."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        lists: Lists,
+        metrics: Metrics,
+        *,
+        counters: Callable[[], HttpCounters],
+        streams: Callable[[], int],
+    ) -> None:
+        self._instance = instance
+        self._projection = instance.projection
+        self._lists = lists
+        self._metrics = metrics
+        self._counters = counters
+        self._streams = streams
+
+    async def routers(self, request: Request) -> Response:
+        """``GET /routers``."""
+        check_known(parameters(request.scope), ())
+        return json_response({"routers": self._instance.facts.routers})
+
+    async def changes(self, request: Request) -> Response:
+        """``GET /changes``."""
+        found = parameters(request.scope)
+        check_known(found, (*FILTERS, "since"))
+        since_s = _since(single(found, "since"))
+        selector = parse_selector((name, value) for name, value in found if name != "since")
+        clock, projection = self._instance.clock, self._projection
+        now_ms, now_at_ms = clock.monotonic_ms(), clock.wall_ms()
+        start_ms = now_ms - round(since_s * 1000)
+        seen = (translate(change, selector) for change in projection.history.newer_than(start_ms))
+        known_ms = projection.history.known_since_ms
+        return json_response(
+            {
+                "changes": encode_changes(projection.boot_id, [change for change in seen if change is not None]),
+                "since_at_ms": now_at_ms - now_ms + start_ms,
+                "known_since_at_ms": now_at_ms - now_ms + known_ms,
+                "reaches_back": known_ms <= start_ms,
+                "revision": projection.revision,
+            }
+        )
+
+    async def status(self, request: Request) -> Response:
+        """``GET /status``."""
+        check_known(parameters(request.scope), ())
+        projection, facts, clock = self._projection, self._instance.facts, self._instance.clock
+        now = projection.completeness()
+        conflicts = list(projection.conflicts().items())
+        instance = {
+            "id": facts.boot_id,
+            "version": facts.version,
+            "started_at_ms": facts.started_at_ms,
+            "uptime_ms": clock.monotonic_ms() - facts.started_ms,
+            "stopping": self._instance.stopping,
+        }
+        return json_response(
+            {
+                "instance": instance,
+                "pool_discovery": facts.pool_discovery,
+                "registration_storage": facts.registration_storage,
+                "lease_ms": facts.lease_ms,
+                "heartbeat_interval_ms": facts.heartbeat_interval_ms,
+                "pools": len(projection.listing),
+                "registrations_bytes": projection.listing.body_bytes,
+                "clusters": projection.clusters,
+                "complete": now.complete,
+                "revision": projection.revision,
+                "sources": now.sources,
+                "conflicts": [
+                    {"key": key, **msgspec.to_builtins(conflict)} for key, conflict in conflicts[:CONFLICTS_SHOWN]
+                ],
+                "conflicts_count": len(conflicts),
+                "watchers": self._streams(),
+                "connections": self._counters().connections,
+                "history": {"changes": len(projection.history), "bytes": projection.history.size_bytes},
+                "limits": facts.limits,
+            }
+        )
+
+    async def live(self, request: Request) -> Response:
+        """``GET /health/live``: the process answers; nothing else is asked."""
+        return Response(b"ok\n", media_type="text/plain")
+
+    async def ready(self, request: Request) -> Response:
+        """``GET /health/ready``: whether requests should be sent here."""
+        if self._instance.stopping:
+            raise Unavailable("This instance is stopping.")
+        self._lists.require_readable()
+        return Response(b"ok\n", media_type="text/plain")
+
+    async def metrics(self, request: Request) -> Response:
+        """``GET /metrics``, in the format that the scraper prefers."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._metrics.registry), headers={"content-type": content_type})
+
+
+def _since(text: str | None) -> float:
+    if text is None:
+        return DEFAULT_SINCE_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 10**9:
+        raise InvalidInput("The time span is not valid.", (Fault("since", "is a number of seconds, 0 or more"),))
+    return seconds

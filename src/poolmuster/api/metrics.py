@@ -1,0 +1,158 @@
+"""Metrics of the service. Their names are stable and documented in docs/operations.md.
+
+Series with the label ``cluster`` are made at each scrape from the list as it is, so they leave with their pools.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from poolmuster.httpd.limits import HttpCounters
+from poolmuster.model.change import Change
+from poolmuster.service.instance import Instance
+
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+CLUSTERS_SHOWN = 1000
+
+
+class Metrics:
+    """Counters and histograms, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._registrations = Counter(
+            "poolmuster_registrations",
+            "Registrations taken, by whether the pool was listed before",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self._created = self._registrations.labels("created")
+        self._renewed = self._registrations.labels("renewed")
+        self._listing_lag = Histogram(
+            "poolmuster_listing_lag_seconds",
+            "From a registration's arrival to its standing in the list",
+            buckets=LAG_BUCKETS,
+            registry=self.registry,
+        )
+        self._publish_lag = Histogram(
+            "poolmuster_publish_lag_seconds",
+            "From a change of the list to the waking of its last watcher",
+            buckets=LAG_BUCKETS,
+            registry=self.registry,
+        )
+        lists = Counter("poolmuster_lists", "Lists answered", ["outcome"], registry=self.registry)
+        self.lists_sent = lists.labels("sent")
+        self.lists_not_modified = lists.labels("not_modified")
+        self.watch_resets = Counter(
+            "poolmuster_watch_resets", "Watchers too slow for the history, which got a snapshot", registry=self.registry
+        )
+        self._changes = Counter(
+            "poolmuster_changes", "Changes of the list by kind and cause", ["kind", "cause"], registry=self.registry
+        )
+        self.conflicts = Counter(
+            "poolmuster_conflicts", "Conflicts of two relays over one pool that began", registry=self.registry
+        )
+        self._gc_pause = Histogram(
+            "poolmuster_gc_pause_seconds",
+            "Garbage collections, each of which stops everything",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1),
+            registry=self.registry,
+        )
+        self._gc_started_s = 0.0
+
+    def registered(self, created: bool, lag_s: float) -> None:
+        """A registration was taken."""
+        (self._created if created else self._renewed).inc()
+        self._listing_lag.observe(lag_s)
+
+    def changed(self, change: Change) -> None:
+        """The list changed."""
+        self._changes.labels(change.kind.value, change.removal.cause.value if change.removal else "").inc()
+
+    def published(self, lag_ms: int) -> None:
+        """All watchers of some changes were woken."""
+        self._publish_lag.observe(lag_ms / 1000)
+
+    def watch_gc(self) -> None:
+        """Measure every garbage collection of this process."""
+        gc.callbacks.append(self._on_gc)
+
+    def unwatch_gc(self) -> None:
+        """Stop measuring."""
+        gc.callbacks.remove(self._on_gc)
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_started_s = time.perf_counter()
+        else:
+            self._gc_pause.observe(time.perf_counter() - self._gc_started_s)
+
+
+class InstanceCollector(Collector):
+    """What is read off the instance at each scrape."""
+
+    def __init__(self, instance: Instance, counters: HttpCounters, streams: Callable[[], int]) -> None:
+        self._instance = instance
+        self._counters = counters
+        self._streams = streams
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: with no description the registry does not collect at registration."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges and counters."""
+        projection = self._instance.projection
+        now = projection.completeness()
+        yield GaugeMetricFamily("poolmuster_complete", "1 while the list is known to be complete", float(now.complete))
+        fresh = GaugeMetricFamily(
+            "poolmuster_source_fresh", "1 while the source is fresh", labels=["kind", "name", "reason"]
+        )
+        for source in now.sources:
+            fresh.add_metric([source.kind, source.name, source.reason or ""], float(source.reason is None))
+        yield fresh
+        yield self._pools()
+        history = projection.history
+        gauges = {
+            "poolmuster_registrations_bytes": ("Size of the listed pools", projection.listing.body_bytes),
+            "poolmuster_history_changes": ("Changes held for watchers to resume from", len(history)),
+            "poolmuster_history_bytes": ("Size of the held changes", history.size_bytes),
+            "poolmuster_conflicted_pools": ("Pools with a conflict now", len(projection.conflicts())),
+            "poolmuster_watchers": ("Open watch streams", self._streams()),
+            "poolmuster_views": ("Filtered views kept up to date", len(self._instance.views)),
+            "poolmuster_connections": ("Open connections", self._counters.connections),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(name, text, float(value))
+        for name, value in self._instance.facts.limits.items():
+            yield GaugeMetricFamily(
+                f"poolmuster_limit_{name}", f"The bound --limit-{name.replace('_', '-')}", float(value)
+            )
+        yield self._refusals()
+
+    def _pools(self) -> Metric:
+        pools = GaugeMetricFamily("poolmuster_pools", "Listed pools by cluster", labels=["cluster"])
+        by_size = sorted(self._instance.projection.clusters.items(), key=lambda item: (-item[1], item[0]))
+        for cluster, count in by_size[:CLUSTERS_SHOWN]:
+            pools.add_metric([cluster], count)
+        if rest := sum(count for _, count in by_size[CLUSTERS_SHOWN:]):
+            pools.add_metric(["other"], rest)
+        return pools
+
+    def _refusals(self) -> Metric:
+        refusals = CounterMetricFamily("poolmuster_http_refusals", "What a limit of HTTP stopped", labels=["limit"])
+        for name in (
+            "refused_connections",
+            "malformed",
+            "heads_too_large",
+            "heads_too_slow",
+            "bodies_too_slow",
+            "sends_stalled",
+        ):
+            refusals.add_metric([name], getattr(self._counters, name))
+        return refusals

@@ -1,0 +1,144 @@
+"""``/pools`` and ``/pools/{cluster_id}/{namespace}/{dgd_name}``: register, leave, list, one pool."""
+
+import time
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from poolmuster.api.changes import encode_changes
+from poolmuster.api.channels import encode_key
+from poolmuster.api.lists import GZIP_FROM_BYTES, ListAnswer, Lists
+from poolmuster.api.metrics import Metrics
+from poolmuster.api.negotiation import accepts_gzip, has_already
+from poolmuster.api.query import check_known, list_query, parameters, single
+from poolmuster.httpd.resource import read_json_body
+from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.model.errors import Fault, InvalidInput, NotFound
+from poolmuster.model.key import PoolKey, check_key
+from poolmuster.service.instance import Instance
+
+LAST_CHANGES = 10
+DETAIL_LIMIT = 1000
+"""Characters of a deregistration's ``detail`` that are kept."""
+
+
+class Pools:
+    """Handlers of the paths under ``/pools``, but for the watch."""
+
+    def __init__(self, instance: Instance, lists: Lists, metrics: Metrics, body_limit_bytes: int) -> None:
+        self._instance = instance
+        self._lists = lists
+        self._metrics = metrics
+        self._body_limit_bytes = body_limit_bytes
+        self._encoder = msgspec.json.Encoder()
+
+    async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """``POST /pools``: plain ASGI, as this is what the service does all day."""
+        started_s = time.perf_counter()
+        if scope["query_string"]:
+            check_known(parameters(scope), ())
+        body = await read_json_body(scope, receive, self._body_limit_bytes)
+        registrar = self._instance.registrar
+        answer, created = await registrar.register(registrar.parse(body))
+        content = self._encoder.encode(answer)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": 201 if created else 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+        self._metrics.registered(created, time.perf_counter() - started_s)
+
+    async def list(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """``GET /pools``."""
+        answer = await self._lists.answer(list_query(scope))
+        headers = [
+            (b"vary", b"accept-encoding"),
+            (b"cache-control", b"no-cache"),
+            (b"poolmuster-revision", answer.revision),
+            (b"poolmuster-complete", b"true" if answer.complete else b"false"),
+        ]
+        if answer.etag:
+            headers.append((b"etag", answer.etag))
+            if has_already(scope, answer.etag):
+                self._metrics.lists_not_modified.inc()
+                await send({"type": "http.response.start", "status": 304, "headers": headers})
+                await send({"type": "http.response.body", "body": b""})
+                return
+        self._metrics.lists_sent.inc()
+        await _send_list(scope, send, answer, headers)
+
+    async def leave(self, request: Request) -> Response:
+        """``DELETE /pools/{key}``."""
+        key = _key_of(request)
+        found = parameters(request.scope)
+        check_known(found, ("relay_id", "reason", "detail"))
+        reason = single(found, "reason")
+        if reason is not None and reason not in set(LeaveReason):
+            allowed = ", ".join(LeaveReason)
+            raise InvalidInput("The reason is not known.", (Fault("reason", f"is one of {allowed}"),))
+        relay_id = single(found, "relay_id")
+        if relay_id == "":
+            raise InvalidInput("The relay id is empty.", (Fault("relay_id", "must not be empty"),))
+        detail = single(found, "detail")
+        await self._instance.registrar.deregister(
+            Departure(
+                key=key,
+                relay_id=relay_id,
+                reason=LeaveReason(reason) if reason is not None else None,
+                detail=detail[:DETAIL_LIMIT] if detail is not None else None,
+            )
+        )
+        return Response(status_code=204)
+
+    async def one(self, request: Request) -> Response:
+        """``GET /pools/{key}``."""
+        check_known(parameters(request.scope), ())
+        self._lists.require_readable()
+        key = _key_of(request)
+        projection = self._instance.projection
+        now = projection.completeness()
+        pool = projection.listing.get(key)
+        removal = projection.removal(key)
+        if pool is None and removal is None:
+            raise NotFound(f"The pool {key} is not listed, and nothing is remembered of it.")
+        changes = [
+            change
+            for change in reversed(projection.history.latest())
+            if change.pool is not None and change.pool.key == key
+        ][:LAST_CHANGES]
+        fields = {
+            "key": msgspec.Raw(encode_key(key)),
+            "listed": pool is not None,
+            "pool": msgspec.Raw(pool.body) if pool is not None else None,
+            "lease": projection.lease(key),
+            "conflict": projection.conflict(key),
+            "removal": removal if pool is None else None,
+            "changes": encode_changes(projection.boot_id, changes[::-1]),
+            "complete": now.complete,
+            "revision": projection.revision,
+            "sources": now.sources,
+        }
+        return Response(
+            msgspec.json.encode(fields), media_type="application/json", headers={"cache-control": "no-cache"}
+        )
+
+
+def _key_of(request: Request) -> PoolKey:
+    parameters_found = request.path_params
+    key = PoolKey(parameters_found["cluster_id"], parameters_found["namespace"], parameters_found["dgd_name"])
+    check_key(key)
+    return key
+
+
+async def _send_list(scope: Scope, send: Send, answer: ListAnswer, headers: list[tuple[bytes, bytes]]) -> None:
+    pieces, size_bytes = answer.pieces, answer.size_bytes
+    headers.append((b"content-type", b"application/json"))
+    if size_bytes >= GZIP_FROM_BYTES and accepts_gzip(scope):
+        pieces = [await answer.gzipped()]
+        size_bytes = len(pieces[0])
+        headers.append((b"content-encoding", b"gzip"))
+    headers.append((b"content-length", b"%d" % size_bytes))
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for piece in pieces[:-1]:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": pieces[-1]})

@@ -1,0 +1,213 @@
+"""``GET /pools/watch``: the list, and from then on every change of it.
+
+A watcher holds its place in the history and nothing else. It writes when its connection takes more; where the history
+has meanwhile moved past its place, it gets one fresh snapshot that replaces all it had. Nothing is skipped in silence.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from starlette.types import Receive, Scope, Send
+
+from poolmuster.api.channels import Channel
+from poolmuster.api.lists import Lists
+from poolmuster.api.metrics import Metrics
+from poolmuster.api.negotiation import header, preferred
+from poolmuster.api.query import ListQuery, list_query
+from poolmuster.model.errors import NotAcceptable, Unavailable
+from poolmuster.service.instance import Instance
+
+SSE = "text/event-stream"
+NDJSON = "application/x-ndjson"
+
+KEEP_ALIVE_MS = 4000
+"""Silence after which a keep-alive is sent: five seconds are promised, and the sweep runs twice a second."""
+
+AGE_MS = (30 * 60_000, 60 * 60_000)
+"""Streams end at a random age between these, so that watchers spread over instances again after a restart."""
+
+RESETS_LIMIT = 3
+RESETS_WITHIN_MS = 60_000
+
+PROXY_HEADERS = [(b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no")]
+
+
+class Watcher:
+    """One stream: its place in the history, and when it last was sent anything."""
+
+    __slots__ = (
+        "_channel",
+        "_future",
+        "_gone",
+        "_instance",
+        "_metrics",
+        "_resets",
+        "_send",
+        "ends_ms",
+        "number",
+        "sent_ms",
+    )
+
+    def __init__(self, instance: Instance, channel: Channel, metrics: Metrics, send: Send, ends_ms: int) -> None:
+        self._instance = instance
+        self._channel = channel
+        self._metrics = metrics
+        self._send = send
+        self._future: asyncio.Future[None] | None = None
+        self._gone = False
+        self._resets: deque[int] = deque(maxlen=RESETS_LIMIT)
+        self.number = 0
+        self.ends_ms = ends_ms
+        self.sent_ms = instance.clock.monotonic_ms()
+
+    def wake(self) -> None:
+        """Look again (`poolmuster.service.publisher.Waiter`)."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def wake_if_due(self, now_ms: int) -> None:
+        """Wake where a keep-alive or the end is due."""
+        if now_ms - self.sent_ms >= KEEP_ALIVE_MS or now_ms >= self.ends_ms:
+            self.wake()
+
+    def lose(self) -> None:
+        """The client went away."""
+        self._gone = True
+        self.wake()
+
+    async def run(self, last_event_id: str) -> None:
+        """Send until the client goes, the stream is old enough, or the service stops."""
+        resumed = self._channel.resume_number(last_event_id) if last_event_id else None
+        if resumed is None:
+            await self._snapshot()
+        else:
+            self.number = resumed
+            now = self._instance.projection.completeness()
+            await self._write(self._channel.completeness(resumed, now.sources))
+        while not self._gone:
+            chunk = self._channel.next_chunk(self.number)
+            if chunk is None:
+                if not await self._start_over():
+                    return
+                continue
+            self.number = chunk.number
+            if chunk.data:
+                await self._write(chunk.data)
+            elif await self._is_over():
+                return
+
+    async def _is_over(self) -> bool:
+        """At a quiet moment: end, ping, or wait for news."""
+        reason = self._reason_to_close()
+        if reason is not None:
+            await self._write(self._channel.closing(self.number, reason))
+            return True
+        if self.number != self._instance.projection.history.number:
+            return False
+        if self._instance.clock.monotonic_ms() - self.sent_ms >= KEEP_ALIVE_MS:
+            await self._write(self._channel.ping(self.number))
+            return False
+        self._future = asyncio.get_running_loop().create_future()
+        await self._future
+        self._future = None
+        return False
+
+    def _reason_to_close(self) -> str | None:
+        if self._instance.stopping_streams:
+            return "shutdown"
+        return "max_age" if self._instance.clock.monotonic_ms() >= self.ends_ms else None
+
+    async def _start_over(self) -> bool:
+        now_ms = self._instance.clock.monotonic_ms()
+        self._metrics.watch_resets.inc()
+        self._resets.append(now_ms)
+        if len(self._resets) == RESETS_LIMIT and now_ms - self._resets[0] <= RESETS_WITHIN_MS:
+            await self._write(self._channel.closing(self.number, "too_slow"))
+            return False
+        await self._snapshot()
+        return True
+
+    async def _snapshot(self) -> None:
+        pieces, self.number = await self._channel.snapshot()
+        for piece in pieces:
+            await self._write(piece)
+
+    async def _write(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self.sent_ms = self._instance.clock.monotonic_ms()
+
+
+class Watch:
+    """The endpoint: counts streams, keeps the channels, runs a watcher for each request."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        lists: Lists,
+        metrics: Metrics,
+        streams_limit: int,
+        random_ms: Callable[[int, int], int],
+    ) -> None:
+        self._instance = instance
+        self._lists = lists
+        self._metrics = metrics
+        self._streams_limit = streams_limit
+        self._random_ms = random_ms
+        self._channels: dict[tuple[ListQuery, bool], Channel] = {}
+        self.streams = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = list_query(scope)
+        media_type = preferred(scope, (SSE, NDJSON))
+        if media_type is None:
+            raise NotAcceptable(f"A watch comes as {SSE} or {NDJSON}.")
+        self._check_room()
+        channel = self._channel(query, sse=media_type == SSE)
+        ends_ms = self._instance.clock.monotonic_ms() + self._random_ms(*AGE_MS)
+        watcher = Watcher(self._instance, channel, self._metrics, send, ends_ms)
+        self.streams += 1
+        channel.members.add(watcher)
+        listening = asyncio.create_task(_until_disconnect(receive, watcher))
+        try:
+            # Read before the answer starts, so that a list that was never read is a 503 and not an empty stream.
+            self._lists.require_readable()
+            content_type = (b"content-type", f"{media_type}; charset=utf-8".encode())
+            headers = [content_type, (b"vary", b"accept"), *PROXY_HEADERS]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.body", "body": b""})
+                return
+            await watcher.run(header(scope, b"last-event-id"))
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            listening.cancel()
+            self.streams -= 1
+            self._leave(channel, watcher)
+
+    def _check_room(self) -> None:
+        if self._instance.stopping_streams:
+            raise Unavailable("This instance is stopping.")
+        if self.streams >= self._streams_limit:
+            raise Unavailable(f"This instance has {self._streams_limit} streams, as many as it may.", retry_after_s=5)
+
+    def _channel(self, query: ListQuery, *, sse: bool) -> Channel:
+        channel = self._channels.get((query, sse))
+        if channel is None:
+            channel = self._channels[query, sse] = Channel(self._instance, self._lists, query, sse=sse)
+            self._instance.publisher.groups.add(channel)
+        return channel
+
+    def _leave(self, channel: Channel, watcher: Watcher) -> None:
+        channel.members.discard(watcher)
+        if not channel.members and self._channels.get((channel.query, channel.sse)) is channel:
+            del self._channels[channel.query, channel.sse]
+            self._instance.publisher.groups.discard(channel)
+
+
+async def _until_disconnect(receive: Receive, watcher: Watcher) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            watcher.lose()
+            return

@@ -1,0 +1,171 @@
+"""``poolmuster serve``: the flags of the service, and the line that says why it cannot start."""
+
+import os
+from typing import Any
+
+import click
+
+from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.options import command, option
+from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, SECONDS
+from poolmuster.model.address import Address
+from poolmuster.model.registration import url_fault
+from poolmuster.model.wire import RouterReplica
+from poolmuster.wiring.logging import configure_logging
+from poolmuster.wiring.settings import ServeLimits, ServeSettings, UsageError
+
+DEFAULTS = ServeSettings()
+
+_LIMITS = {
+    "pools": (int, "Pools listed at once; renewals are never refused."),
+    "pools_per_cluster": (int, "Pools of one cluster listed at once."),
+    "registrations_bytes": (int, "Bytes of all listed registrations together."),
+    "body_bytes": (int, "Bytes of one request's body."),
+    "body_secs": (float, "Seconds for a request's body to arrive."),
+    "head_bytes": (int, "Bytes of one request's head."),
+    "head_secs": (float, "Seconds for a request's head to arrive."),
+    "idle_secs": (float, "Seconds that an idle connection is kept."),
+    "send_stall_secs": (float, "Seconds that a client may read nothing of what waits for it."),
+    "connections": (int, "Connections at once."),
+    "streams": (int, "Watch streams at once."),
+    "history_changes": (int, "Changes held for watchers to resume from."),
+    "history_bytes": (int, "Bytes of these changes together."),
+}
+
+
+class RouterType(click.ParamType):
+    """``ID=URL``: one router replica."""
+
+    name = "id=url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RouterReplica:
+        if isinstance(value, RouterReplica):
+            return value
+        router_id, sign, url = value.partition("=")
+        if not router_id or not sign:
+            self.fail(f"{value!r} does not have the form ID=URL.", param, ctx)
+        if (fault := url_fault(url)) is not None:
+            self.fail(f"{url!r} {fault}.", param, ctx)
+        return RouterReplica(router_id, url)
+
+
+def _limit_options(function: Any) -> Any:
+    for name, (kind, text) in reversed(_LIMITS.items()):
+        flag = "--limit-" + name.replace("_", "-")
+        bounds = click.IntRange(min=1) if kind is int else POSITIVE_SECONDS
+        default = getattr(DEFAULTS.limits, name)
+        function = option(flag, f"limit_{name}", type=bounds, default=default, group="Limits", help=text)(function)
+    return function
+
+
+@command("serve")
+@option(
+    "--listen",
+    type=ADDRESS,
+    default=str(DEFAULTS.listen),
+    group="Serving",
+    help="Address to serve on; ':8080' and '[::]:8080' mean all.",
+)
+@option(
+    "--allow-anonymous",
+    is_flag=True,
+    group="Serving",
+    help="Serve other machines without credentials: anyone may read and register.",
+)
+@option(
+    "--shutdown-delay-secs",
+    type=SECONDS,
+    default=DEFAULTS.shutdown_delay_s,
+    group="Serving",
+    help="After SIGTERM: not ready, but still serving, for this long.",
+)
+@option(
+    "--pool-discovery",
+    type=click.Choice(["registrations"]),
+    default=DEFAULTS.pool_discovery,
+    group="Modes",
+    help="What makes a pool listed.",
+)
+@option(
+    "--registration-storage",
+    type=click.Choice(["memory"]),
+    default=DEFAULTS.registration_storage,
+    group="Modes",
+    help="Where registrations are kept.",
+)
+@option(
+    "--heartbeat-interval-secs",
+    type=POSITIVE_SECONDS,
+    default=DEFAULTS.heartbeat_interval_s,
+    group="Leases",
+    help="How often relays register again; below the lease.",
+)
+@option(
+    "--lease-duration-secs",
+    type=POSITIVE_SECONDS,
+    default=DEFAULTS.lease_duration_s,
+    group="Leases",
+    help="How long a registration counts without being sent again; at most 86400.",
+)
+@option(
+    "--router",
+    "routers",
+    type=RouterType(),
+    multiple=True,
+    group="Registrations (--pool-discovery registrations)",
+    help="A router replica that relays should know of; repeatable.",
+)
+@_limit_options
+@option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default=None,
+    group="Logging",
+    help="Default: text on a terminal, else json.",
+)
+@option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    group="Logging",
+    help="The least that is logged.",
+)
+@click.pass_context
+def serve(ctx: click.Context, **flags: Any) -> int:
+    """Run the discovery service: take registrations with leases, list and stream the live pools."""
+    settings = settings_of(flags)
+    try:
+        settings.check()
+    except UsageError as error:
+        raise click.UsageError(f"{error}.", ctx) from error
+    configure_logging(flags["log_format"], flags["log_level"])
+    # Imported late: none of this is needed to say what a flag means or why it is wrong.
+    from poolmuster.wiring.serve import serve as run
+
+    try:
+        run(settings)
+    except OSError as error:
+        say(
+            f"poolmuster: cannot listen on {settings.listen}: {os.strerror(error.errno) if error.errno and error.errno > 0 else error}."
+        )
+        return ExitCode.FAILED
+    return ExitCode.GOOD
+
+
+def settings_of(flags: dict[str, Any]) -> ServeSettings:
+    """The flags as settings, not yet checked against each other."""
+    listen: Address = flags["listen"]
+    return ServeSettings(
+        listen=listen,
+        pool_discovery=flags["pool_discovery"],
+        registration_storage=flags["registration_storage"],
+        heartbeat_interval_s=flags["heartbeat_interval_secs"],
+        lease_duration_s=flags["lease_duration_secs"],
+        routers=tuple(flags["routers"]),
+        allow_anonymous=flags["allow_anonymous"],
+        shutdown_delay_s=flags["shutdown_delay_secs"],
+        limits=ServeLimits(**{name: flags[f"limit_{name}"] for name in _LIMITS}),
+    )
+
+
+command = serve

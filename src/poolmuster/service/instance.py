@@ -1,0 +1,60 @@
+"""One running instance: its parts, and what is fixed about it for its whole life."""
+
+import msgspec
+
+from poolmuster.model.wire import RouterReplica
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.store import RegistrationStore
+from poolmuster.service.projection import Projection
+from poolmuster.service.publisher import Publisher
+from poolmuster.service.registrar import Registrar
+from poolmuster.service.views import Views
+
+
+class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``GET /status`` says that never changes. Instants are wall clock."""
+
+    boot_id: str
+    version: str
+    started_at_ms: int
+    started_ms: int
+    pool_discovery: str
+    registration_storage: str
+    lease_ms: int
+    heartbeat_interval_ms: int
+    routers: tuple[RouterReplica, ...]
+    limits: dict[str, float]
+
+
+class Instance:
+    """The parts that the edges speak to."""
+
+    def __init__(
+        self,
+        *,
+        facts: InstanceFacts,
+        clock: Clock,
+        store: RegistrationStore,
+        projection: Projection,
+        registrar: Registrar,
+        views: Views,
+        publisher: Publisher,
+    ) -> None:
+        self.facts = facts
+        self.clock = clock
+        self.store = store
+        self.projection = projection
+        self.registrar = registrar
+        self.views = views
+        self.publisher = publisher
+        self.stopping = False
+        self.stopping_streams = False
+
+    def stop(self) -> None:
+        """Not ready from here on, though everything is still served."""
+        self.stopping = True
+
+    def close_streams(self) -> None:
+        """Tell watchers that this instance goes away; no new ones are taken."""
+        self.stopping_streams = True
+        self.publisher.wake_everyone()

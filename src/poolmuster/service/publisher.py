@@ -1,0 +1,97 @@
+"""The publisher: wakes watchers when there is news, in batches that let others run.
+
+It knows nothing of formats or connections. Watchers stand in groups that see the same things, and a group without
+news is not woken at all.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from poolmuster.ports.clock import Clock
+
+BATCH = 50
+"""Watchers woken in one turn of the event loop: about 2 ms of work."""
+
+KEEP_ALIVE_EVERY_MS = 500
+
+
+class Waiter(Protocol):
+    """One watcher, as the publisher sees it."""
+
+    def wake(self) -> None:
+        """There is something to look at."""
+        ...
+
+    def wake_if_due(self, now_ms: int) -> None:
+        """Time has passed: wake up where a keep-alive or the end of the stream is due."""
+        ...
+
+
+class Group(Protocol):
+    """Watchers that see the same things."""
+
+    def has_news(self) -> bool:
+        """Whether anything happened since the last call that its watchers should see."""
+        ...
+
+    def waiters(self) -> Iterable[Waiter]:
+        """Its watchers."""
+        ...
+
+
+class Publisher:
+    """Wakes the groups' watchers."""
+
+    def __init__(self, clock: Clock, on_published: Callable[[int], None] = lambda _: None) -> None:
+        self._clock = clock
+        self._on_published = on_published
+        self._news = asyncio.Event()
+        self._news_since_ms: int | None = None
+        self.groups: set[Group] = set()
+
+    def wake(self) -> None:
+        """There is news. Cheap; any number of calls before the next round make one round."""
+        if self._news_since_ms is None:
+            self._news_since_ms = self._clock.monotonic_ms()
+            self._news.set()
+
+    async def run(self) -> None:
+        """Publish news until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            since_ms, self._news_since_ms = self._news_since_ms, None
+            woken = 0
+            for group in list(self.groups):
+                if group.has_news():
+                    woken = await self._wake_all(group, woken)
+            if since_ms is not None:
+                self._on_published(self._clock.monotonic_ms() - since_ms)
+
+    async def _wake_all(self, group: Group, woken: int) -> int:
+        for waiter in list(group.waiters()):
+            waiter.wake()
+            woken += 1
+            if woken % BATCH == 0:
+                await asyncio.sleep(0)
+        return woken
+
+    async def run_keep_alive(self) -> None:
+        """Wake watchers whose keep-alive or end is due, until cancelled."""
+        while True:
+            await self._clock.sleep_ms(KEEP_ALIVE_EVERY_MS)
+            now_ms = self._clock.monotonic_ms()
+            looked_at = 0
+            for group in list(self.groups):
+                for waiter in list(group.waiters()):
+                    waiter.wake_if_due(now_ms)
+                    looked_at += 1
+                    if looked_at % BATCH == 0:
+                        await asyncio.sleep(0)
+
+    def wake_everyone(self) -> None:
+        """Wake every watcher at once, for the end of the service."""
+        for group in self.groups:
+            for waiter in group.waiters():
+                waiter.wake()

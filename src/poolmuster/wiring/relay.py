@@ -1,0 +1,121 @@
+"""The program ``poolmuster relay``: parts put together, tasks supervised, an orderly end."""
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import aiohttp
+import structlog
+
+from poolmuster.client.settings import ClientSettings
+from poolmuster.client.transport import USER_AGENT, open_session
+from poolmuster.httpd.limits import HttpLimits
+from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.relay.agent import Agent
+from poolmuster.relay.app import relay_app
+from poolmuster.relay.crew import Crew
+from poolmuster.relay.probe import Prober
+from poolmuster.relay.services import Services
+from poolmuster.relay.settings import PoolSettings, RelaySettings
+from poolmuster.wiring.clock import SystemClock
+
+LEAVE_LIMIT_S = 4.3
+"""What the heartbeat in flight and the deregistration get together; the process is out within five seconds."""
+
+SERVER_GRACE_S = 0.3
+LIMITS = HttpLimits(connections=256)
+LOOKUP_THREADS = 32
+LOOKUP_NAME = "poolmuster-lookup"
+
+log = structlog.get_logger("poolmuster.relay")
+
+
+def relay(settings: RelaySettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises `InvalidInput` for bad files, `OSError` where it cannot listen."""
+    lookups = ThreadPoolExecutor(LOOKUP_THREADS, LOOKUP_NAME)
+    runner = asyncio.Runner()
+    try:
+        runner.get_loop().set_default_executor(lookups)
+        runner.run(_relay(settings))
+    finally:
+        lookups.shutdown(wait=False, cancel_futures=True)
+        _leave_hung_lookups()
+        runner.close()
+
+
+def _leave_hung_lookups() -> None:
+    """End the process here if a name lookup hangs: nothing else is left to do, and Python would wait for it."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(LOOKUP_NAME)]
+    for thread in threads:
+        thread.join(0.2 / len(threads))
+    if any(thread.is_alive() for thread in threads) and sys.exc_info()[0] is None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def open_probe_session() -> aiohttp.ClientSession:
+    """The session for model servers: no proxies, no cookies, nothing decompressed."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": USER_AGENT},
+        timeout=aiohttp.ClientTimeout(total=None),  # each probe as a whole has its own
+        auto_decompress=False,
+        trust_env=False,
+    )
+
+
+async def _relay(settings: RelaySettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    client = ClientSettings(urls=settings.discovery)
+    async with contextlib.AsyncExitStack() as stack:
+        services = Services(await stack.enter_async_context(open_session(client)), client)
+        probes = await stack.enter_async_context(open_probe_session())
+        clock, boot_id = SystemClock(), secrets.token_hex(6)
+
+        def agent(pool: PoolSettings) -> Agent:
+            return Agent(
+                pool,
+                urls=settings.discovery,
+                discovery=services,
+                prober=lambda: Prober(probes),
+                probing=settings.probe,
+                clock=clock,
+                new_id=lambda: secrets.token_hex(8),
+                draw=random.random,
+            )
+
+        crew = Crew(settings, agent=agent, clock=clock, draw=random.random)
+        crew.check()
+        server = HttpServer(bind(settings.listen.host, settings.listen.port), LIMITS)
+        loopback_only = settings.listen.is_loopback and not settings.allow_anonymous
+        await server.start(relay_app(crew, boot_id, loopback_only=loopback_only))
+        for address in server.addresses:
+            log.info("Listening", address=address, instance=boot_id)
+        await _run(crew, server, stop)
+    log.info("Stopped")
+
+
+async def _run(crew: Crew, server: HttpServer, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.run())
+        working = group.create_task(crew.run())
+        await stop.wait()
+        log.info("Stopping")
+        crew.stop()
+        await asyncio.wait((working,), timeout=LEAVE_LIMIT_S)
+        if not working.done():
+            log.warning("Discovery did not answer in time; what is registered ends with its lease")
+            working.cancel()
+        await server.stop(SERVER_GRACE_S)
+        serving.cancel()

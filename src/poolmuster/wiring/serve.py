@@ -1,0 +1,206 @@
+"""The program ``poolmuster serve``: parts put together, tasks supervised, an orderly end."""
+
+import asyncio
+import contextlib
+import gc
+import resource
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+import structlog
+import uvloop
+
+from poolmuster import __version__
+from poolmuster.api.app import ApiLimits, build_app
+from poolmuster.api.metrics import Metrics
+from poolmuster.core.history import History
+from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.key import PoolKey
+from poolmuster.model.source import is_complete
+from poolmuster.ports.clock import Clock
+from poolmuster.service.instance import Instance, InstanceFacts
+from poolmuster.service.projection import Observations, Projection
+from poolmuster.service.publisher import Publisher
+from poolmuster.service.registrar import Registrar
+from poolmuster.service.views import Views
+from poolmuster.storage.memory import MemoryStore
+from poolmuster.wiring.clock import SystemClock
+from poolmuster.wiring.settings import ServeSettings
+
+STOP_GRACE_S = 4.0
+"""What requests in flight and watchers get at the end; the process is out within five seconds."""
+
+FREEZE_AFTER_S = 30.0
+
+log = structlog.get_logger("poolmuster.serve")
+
+
+def new_boot_id() -> str:
+    """A name for one life of this process, unlike any other's."""
+    return secrets.token_hex(6)
+
+
+def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
+    """The parts of one instance, none of them started."""
+    store = MemoryStore(clock, settings.lease_ms, settings.heartbeat_interval_ms)
+    publisher = Publisher(clock, metrics.published)
+    limits = settings.limits
+    history = History(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
+
+    def on_change(change: Change) -> None:
+        metrics.changed(change)
+        _log_change(change)
+
+    def on_conflict(key: PoolKey, relay_ids: tuple[str, ...]) -> None:
+        metrics.conflicts.inc()
+        log.warning("Relays register one pool in turn", pool=str(key), relay_ids=list(relay_ids))
+
+    projection = Projection(
+        boot_id=boot_id,
+        clock=clock,
+        store=store,
+        history=history,
+        wake=publisher.wake,
+        observations=Observations(on_change, on_conflict),
+    )
+    registrar = Registrar(
+        clock=clock,
+        store=store,
+        projection=projection,
+        limits=limits.registrar,
+        lease_ms=settings.lease_ms,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        routers=settings.routers,
+    )
+    facts = InstanceFacts(
+        boot_id=boot_id,
+        version=__version__,
+        started_at_ms=clock.wall_ms(),
+        started_ms=clock.monotonic_ms(),
+        pool_discovery=settings.pool_discovery,
+        registration_storage=settings.registration_storage,
+        lease_ms=settings.lease_ms,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        routers=settings.routers,
+        limits={name: getattr(limits, name) for name in limits.__struct_fields__},
+    )
+    views = Views(projection.listing, history)
+    return Instance(
+        facts=facts,
+        clock=clock,
+        store=store,
+        projection=projection,
+        registrar=registrar,
+        views=views,
+        publisher=publisher,
+    )
+
+
+def _log_change(change: Change) -> None:
+    if change.kind is ChangeKind.COMPLETENESS:
+        complete = is_complete(change.sources)
+        why = {source.name: source.reason for source in change.sources if source.reason}
+        log.info("The list is complete" if complete else "The list is not complete", sources=why)
+    elif change.pool is not None:
+        removal = change.removal
+        details = {"cause": removal.cause, "reason": removal.reason} if removal else {}
+        log.debug("Pool " + change.kind, pool=str(change.pool.key), **details)
+
+
+def serve(settings: ServeSettings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises `OSError` where the address cannot be listened on."""
+    raise_file_limit(settings.limits.connections + 256)
+    sockets = bind(settings.listen.host, settings.listen.port)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, sockets))
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Let this process have ``wanted`` open files, as far as it may without privileges."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+async def _serve(settings: ServeSettings, sockets: list[socket.socket]) -> None:
+    clock = SystemClock()
+    metrics = Metrics()
+    instance = build_instance(settings, clock, metrics, new_boot_id())
+    limits = settings.limits
+    loopback_only = settings.loopback and not settings.allow_anonymous
+    server = HttpServer(sockets, limits.http)
+    app = build_app(
+        instance,
+        metrics,
+        ApiLimits(body_bytes=limits.body_bytes, streams=limits.streams),
+        server.counters,
+        loopback_only=loopback_only,
+    )
+    metrics.watch_gc()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await server.start(app)
+    for each in sockets:
+        host, port = each.getsockname()[:2]
+        log.info(
+            "Listening",
+            address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            instance=instance.facts.boot_id,
+        )
+    if settings.allow_anonymous and not settings.loopback:
+        log.warning("Anyone who can reach this address may read and register: --allow-anonymous is set")
+    tasks = (
+        instance.store.run,
+        instance.projection.run,
+        instance.publisher.run,
+        instance.publisher.run_keep_alive,
+        server.run,
+        _freeze,
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(_supervised(task)) for task in tasks]
+            await stop.wait()
+            await _stop(instance, server, settings.shutdown_delay_s)
+            for each_task in running:
+                each_task.cancel()
+    finally:
+        metrics.unwatch_gc()
+    log.info("Stopped")
+
+
+async def _supervised(task: Callable[[], Awaitable[None]]) -> None:
+    """Run one background task. If it dies the group ends, and with it the process: half a service is none."""
+    try:
+        await task()
+    except asyncio.CancelledError:
+        raise
+    except BaseException:
+        log.exception("A background task died; this instance ends", task=getattr(task, "__qualname__", str(task)))
+        raise
+
+
+async def _freeze() -> None:
+    """Once what lives as long as the process is there, take it out of the garbage collector's sight."""
+    gc.collect()
+    gc.freeze()
+    await asyncio.sleep(FREEZE_AFTER_S)
+    gc.collect()
+    gc.freeze()
+    await asyncio.Event().wait()
+
+
+async def _stop(instance: Instance, server: HttpServer, delay_s: float) -> None:
+    log.info("Stopping", delay_s=delay_s)
+    instance.stop()
+    server.drain()
+    await asyncio.sleep(delay_s)
+    instance.close_streams()
+    with contextlib.suppress(asyncio.CancelledError):
+        await server.stop(STOP_GRACE_S)

@@ -1,0 +1,101 @@
+"""Settings of ``poolmuster serve``: parsed once, frozen, checked before anything listens."""
+
+import msgspec
+
+from poolmuster.httpd.hosts import is_loopback
+from poolmuster.httpd.limits import HttpLimits
+from poolmuster.model.address import Address
+from poolmuster.model.wire import RouterReplica
+from poolmuster.service.registrar import RegistrarLimits
+
+MAX_LEASE_S = 86_400
+
+
+class UsageError(Exception):
+    """Settings that cannot be served with. The text is one line that names the flag."""
+
+
+class ServeLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Every bound of the service; each is a flag ``--limit-...``. Sizes in bytes, times in seconds."""
+
+    pools: int = 20_000
+    pools_per_cluster: int = 2_000
+    registrations_bytes: int = 256 * 1024 * 1024
+    body_bytes: int = 256 * 1024
+    body_secs: float = 10.0
+    head_bytes: int = 16 * 1024
+    head_secs: float = 10.0
+    idle_secs: float = 75.0
+    send_stall_secs: float = 60.0
+    connections: int = 10_000
+    streams: int = 4_000
+    history_changes: int = 20_000
+    history_bytes: int = 64 * 1024 * 1024
+
+    @property
+    def http(self) -> HttpLimits:
+        """Those of a connection."""
+        return HttpLimits(
+            head_bytes=self.head_bytes,
+            head_s=self.head_secs,
+            body_bytes=self.body_bytes,
+            body_s=self.body_secs,
+            idle_s=self.idle_secs,
+            send_stall_s=self.send_stall_secs,
+            connections=self.connections,
+        )
+
+    @property
+    def registrar(self) -> RegistrarLimits:
+        """Those of what is taken in."""
+        return RegistrarLimits(
+            pools=self.pools, pools_per_cluster=self.pools_per_cluster, registrations_bytes=self.registrations_bytes
+        )
+
+
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``poolmuster serve`` was told."""
+
+    listen: Address = Address("127.0.0.1", 8080)
+    pool_discovery: str = "registrations"
+    registration_storage: str = "memory"
+    heartbeat_interval_s: float = 5.0
+    lease_duration_s: float = 15.0
+    routers: tuple[RouterReplica, ...] = ()
+    allow_anonymous: bool = False
+    shutdown_delay_s: float = 0.0
+    limits: ServeLimits = ServeLimits()
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.lease_duration_s * 1000)
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        return round(self.heartbeat_interval_s * 1000)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.listen.host)
+
+    def check(self) -> None:
+        """Raise `UsageError` where the settings contradict each other."""
+        if self.heartbeat_interval_ms <= 0:
+            raise UsageError("--heartbeat-interval-secs must be above zero")
+        if self.lease_duration_s > MAX_LEASE_S:
+            raise UsageError(f"--lease-duration-secs is at most {MAX_LEASE_S}")
+        if self.heartbeat_interval_ms >= self.lease_ms:
+            raise UsageError(
+                f"--heartbeat-interval-secs ({self.heartbeat_interval_s:g}) must be below "
+                f"--lease-duration-secs ({self.lease_duration_s:g})"
+            )
+        ids = [router.id for router in self.routers]
+        for router_id in ids:
+            if ids.count(router_id) > 1:
+                raise UsageError(f"--router names {router_id!r} twice")
+        if not self.loopback and not self.allow_anonymous:
+            raise UsageError(
+                f"--listen {self.listen} is reachable from other machines, and no credentials are set: "
+                "listen on 127.0.0.1, or pass --allow-anonymous to let anyone read and register"
+            )
