@@ -183,7 +183,9 @@ class Agent:
 
     def _say_files(self, files: PoolFiles) -> None:
         for problem in files.problems:
-            log.warning("A file is not usable; what it last held stays in use", pool=str(self.settings.key), file=problem)
+            log.warning(
+                "A file is not usable; what it last held stays in use", pool=str(self.settings.key), file=problem
+            )
 
     def _say_server(self, current: Finding | None) -> None:
         key = str(self.settings.key)
@@ -202,7 +204,9 @@ class Agent:
             log.warning(
                 "The pool had left the list and is registered again",
                 pool=key,
-                why="the service had dropped it within its lease" if in_time else "its lease ran out before this heartbeat",
+                why="the service had dropped it within its lease"
+                if in_time
+                else "its lease ran out before this heartbeat",
             )
         if outcome.conflict != self._said_conflict:
             self._said_conflict = outcome.conflict

@@ -51,9 +51,7 @@ class RelayPages:
             "instance": self._boot_id,
             "stopping": self._crew.stopping,
             "pools_file_problem": self._crew.file_problem,
-            "pools": [
-                {**msgspec.to_builtins(status), "fault": status.fault} for status in self._crew.statuses
-            ],
+            "pools": [{**msgspec.to_builtins(status), "fault": status.fault} for status in self._crew.statuses],
         }
         return Response(msgspec.json.encode(document), media_type="application/json")
 

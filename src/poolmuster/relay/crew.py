@@ -28,7 +28,9 @@ AgentFactory = Callable[[PoolSettings], Agent]
 class Crew:
     """The agents of a relay. `run` ends when `stop` was called and all have left, or raises what an agent died of."""
 
-    def __init__(self, settings: RelaySettings, *, agent: AgentFactory, clock: Clock, draw: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: RelaySettings, *, agent: AgentFactory, clock: Clock, draw: Callable[[], float]
+    ) -> None:
         self._settings = settings
         self._new_agent = agent
         self._clock = clock
@@ -124,4 +126,3 @@ class Crew:
                 self._tasks[asyncio.create_task(agent.run(spread_ms * self._draw()))] = agent
             elif self._agents[pool.key].settings != pool:
                 self._agents[pool.key].adopt(pool)
-

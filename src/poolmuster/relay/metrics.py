@@ -34,9 +34,13 @@ class CrewCollector(Collector):
         )
 
     def _gauges(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("poolmuster_relay_server_up", "1 while the model server is up and serves", labels=["pool"])
+        up = GaugeMetricFamily(
+            "poolmuster_relay_server_up", "1 while the model server is up and serves", labels=["pool"]
+        )
         listed = GaugeMetricFamily("poolmuster_relay_pool_listed", "1 while the last lease runs", labels=["pool"])
-        refused = GaugeMetricFamily("poolmuster_relay_pool_refused", "1 while discovery refuses the pool", labels=["pool"])
+        refused = GaugeMetricFamily(
+            "poolmuster_relay_pool_refused", "1 while discovery refuses the pool", labels=["pool"]
+        )
         conflict = GaugeMetricFamily(
             "poolmuster_relay_pool_conflict", "1 while another relay registers the pool in turn", labels=["pool"]
         )
@@ -54,13 +58,17 @@ class CrewCollector(Collector):
             labels=["pool", "outcome"],
         )
         probes = CounterMetricFamily(
-            "poolmuster_relay_probes", "Probes by outcome: good, frontend_unhealthy, no_models", labels=["pool", "outcome"]
+            "poolmuster_relay_probes",
+            "Probes by outcome: good, frontend_unhealthy, no_models",
+            labels=["pool", "outcome"],
         )
         left = CounterMetricFamily(
             "poolmuster_relay_deregistrations", "Deregistrations taken, by reason", labels=["pool", "reason"]
         )
         lost = CounterMetricFamily(
-            "poolmuster_relay_leases_lost", "Times the pool had left the list while it should be listed", labels=["pool"]
+            "poolmuster_relay_leases_lost",
+            "Times the pool had left the list while it should be listed",
+            labels=["pool"],
         )
         for agent in self._crew.agents:
             key = str(agent.settings.key)

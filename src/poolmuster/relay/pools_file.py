@@ -1,21 +1,21 @@
 """The file of ``--pools``: many pools for one relay, in TOML.
 
-    [[pools]]
-    name = "llama-70b"
-    frontend = "http://llama-70b.inference.svc:8000"
-    # From here on all is optional; what a flag can say for every pool, the flag says where the file does not.
-    cluster_id = "us-east-1-prod"
-    namespace = "inference"
-    advertise_url = "https://llama.us-east-1.example.com"
-    health_path = "/health"
-    frontend_token_file = "/etc/poolmuster/llama.token"
-    frontend_ca_cert = "/etc/poolmuster/ca.pem"
-    region = "us-east-1"
-    availability_zone = "us-east-1a"
-    weight = 100
-    labels_file = "/etc/podinfo/labels"
-    labels = { tier = "gold" }
-    aliases = { "meta-llama/Llama-3.3-70B-Instruct" = ["llama-70b"] }
+[[pools]]
+name = "llama-70b"
+frontend = "http://llama-70b.inference.svc:8000"
+# From here on all is optional; what a flag can say for every pool, the flag says where the file does not.
+cluster_id = "us-east-1-prod"
+namespace = "inference"
+advertise_url = "https://llama.us-east-1.example.com"
+health_path = "/health"
+frontend_token_file = "/etc/poolmuster/llama.token"
+frontend_ca_cert = "/etc/poolmuster/ca.pem"
+region = "us-east-1"
+availability_zone = "us-east-1a"
+weight = 100
+labels_file = "/etc/podinfo/labels"
+labels = { tier = "gold" }
+aliases = { "meta-llama/Llama-3.3-70B-Instruct" = ["llama-70b"] }
 """
 
 import tomllib
@@ -102,7 +102,9 @@ def _settings(entry: PoolEntry, defaults: PoolDefaults, pointer: str) -> PoolSet
     try:
         check_key(key)
     except InvalidInput as error:
-        raise InvalidInput(error.detail, tuple(Fault(pointer + each.pointer, each.detail) for each in error.faults)) from error
+        raise InvalidInput(
+            error.detail, tuple(Fault(pointer + each.pointer, each.detail) for each in error.faults)
+        ) from error
     frontend_url = _root(entry.frontend, pointer + "/frontend")
     health_path = entry.health_path if entry.health_path is not None else defaults.health_path
     if (fault := health_path_fault(health_path)) is not None:
@@ -117,7 +119,9 @@ def _settings(entry: PoolEntry, defaults: PoolDefaults, pointer: str) -> PoolSet
         token_file=entry.frontend_token_file,
         ca_cert=entry.frontend_ca_cert,
         region=entry.region if entry.region is not None else defaults.region,
-        availability_zone=entry.availability_zone if entry.availability_zone is not None else defaults.availability_zone,
+        availability_zone=entry.availability_zone
+        if entry.availability_zone is not None
+        else defaults.availability_zone,
         weight=entry.weight,
         labels=tuple({**dict(defaults.labels), **entry.labels}.items()),
         labels_file=entry.labels_file if entry.labels_file is not None else defaults.labels_file,

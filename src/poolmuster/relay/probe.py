@@ -110,7 +110,8 @@ class Prober:
         headers = {"Accept-Encoding": "identity", "Accept": "application/json, */*;q=0.1"}
         if access.token is not None:
             headers["Authorization"] = f"Bearer {access.token}"
-        url = URL(access.root + path, encoded=True)
+        # The root may be written in any script; the path stands as it is, or %2F in a model's id would be decoded.
+        url = URL(str(URL(access.root)).rstrip("/") + path, encoded=True)
         tls: ssl.SSLContext | bool = True if access.tls is None else access.tls
         response = await self._session.get(url, headers=headers, allow_redirects=False, ssl=tls)
         try:

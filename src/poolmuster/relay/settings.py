@@ -70,6 +70,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     probe: ProbeSettings
     on_exit: OnExit
     listen: Address
+    allow_anonymous: bool = False
 
 
 def pod_namespace(path: Path = SERVICE_ACCOUNT_NAMESPACE) -> str:

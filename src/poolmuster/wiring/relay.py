@@ -17,6 +17,7 @@ from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import USER_AGENT, open_session
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.model.address import Address
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_app
 from poolmuster.relay.crew import Crew
@@ -36,13 +37,13 @@ LOOKUP_NAME = "poolmuster-lookup"
 log = structlog.get_logger("poolmuster.relay")
 
 
-def relay(settings: RelaySettings) -> None:
+def relay(settings: RelaySettings, client: ClientSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises `InvalidInput` for bad files, `OSError` where it cannot listen."""
     lookups = ThreadPoolExecutor(LOOKUP_THREADS, LOOKUP_NAME)
     runner = asyncio.Runner()
     try:
         runner.get_loop().set_default_executor(lookups)
-        runner.run(_relay(settings))
+        runner.run(_relay(settings, client))
     finally:
         lookups.shutdown(wait=False, cancel_futures=True)
         _leave_hung_lookups()
@@ -72,12 +73,11 @@ def open_probe_session() -> aiohttp.ClientSession:
     )
 
 
-async def _relay(settings: RelaySettings) -> None:
+async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    client = ClientSettings(urls=settings.discovery)
     async with contextlib.AsyncExitStack() as stack:
         services = Services(await stack.enter_async_context(open_session(client)), client)
         probes = await stack.enter_async_context(open_probe_session())
@@ -97,11 +97,12 @@ async def _relay(settings: RelaySettings) -> None:
 
         crew = Crew(settings, agent=agent, clock=clock, draw=random.random)
         crew.check()
-        server = HttpServer(bind(settings.listen.host, settings.listen.port), LIMITS)
+        sockets = bind(settings.listen.host, settings.listen.port)
+        server = HttpServer(sockets, LIMITS)
         loopback_only = settings.listen.is_loopback and not settings.allow_anonymous
         await server.start(relay_app(crew, boot_id, loopback_only=loopback_only))
-        for address in server.addresses:
-            log.info("Listening", address=address, instance=boot_id)
+        for each in sockets:
+            log.info("Listening", address=str(Address(*each.getsockname()[:2])), instance=boot_id)
         await _run(crew, server, stop)
     log.info("Stopped")
 
