@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from poolmuster.cli.ending import ExitCode, say
-from poolmuster.cli.options import command, option
-from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, SECONDS
+from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import fail_usage, option
+from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, SECONDS, PairType
 from poolmuster.model.address import Address
 from poolmuster.model.registration import url_fault
 from poolmuster.model.wire import RouterReplica
@@ -33,20 +34,9 @@ _LIMITS = {
 }
 
 
-class RouterType(click.ParamType):
-    """``ID=URL``: one router replica."""
-
-    name = "id=url"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RouterReplica:
-        if isinstance(value, RouterReplica):
-            return value
-        router_id, sign, url = value.partition("=")
-        if not router_id or not sign:
-            self.fail(f"{value!r} does not have the form ID=URL.", param, ctx)
-        if (fault := url_fault(url)) is not None:
-            self.fail(f"{url!r} {fault}.", param, ctx)
-        return RouterReplica(router_id, url)
+ROUTER = PairType("id", "url")
+SERVING, MODES, LEASES, LOGGING = "Serving", "Modes", "Leases", "Logging"
+REGISTRATIONS = "With --pool-discovery registrations"
 
 
 def _limit_options(function: Any) -> Any:
@@ -58,62 +48,62 @@ def _limit_options(function: Any) -> Any:
     return function
 
 
-@command("serve")
+@make_command("serve")
 @option(
     "--listen",
     type=ADDRESS,
     default=str(DEFAULTS.listen),
-    group="Serving",
+    group=SERVING,
     help="Address to serve on; ':8080' and '[::]:8080' mean all.",
 )
 @option(
     "--allow-anonymous",
     is_flag=True,
-    group="Serving",
+    group=SERVING,
     help="Serve other machines without credentials: anyone may read and register.",
 )
 @option(
     "--shutdown-delay-secs",
     type=SECONDS,
     default=DEFAULTS.shutdown_delay_s,
-    group="Serving",
+    group=SERVING,
     help="After SIGTERM: not ready, but still serving, for this long.",
 )
 @option(
     "--pool-discovery",
     type=click.Choice(["registrations"]),
     default=DEFAULTS.pool_discovery,
-    group="Modes",
+    group=MODES,
     help="What makes a pool listed.",
 )
 @option(
     "--registration-storage",
     type=click.Choice(["memory"]),
     default=DEFAULTS.registration_storage,
-    group="Modes",
+    group=MODES,
     help="Where registrations are kept.",
 )
 @option(
     "--heartbeat-interval-secs",
     type=POSITIVE_SECONDS,
     default=DEFAULTS.heartbeat_interval_s,
-    group="Leases",
+    group=LEASES,
     help="How often relays register again; below the lease.",
 )
 @option(
     "--lease-duration-secs",
     type=POSITIVE_SECONDS,
     default=DEFAULTS.lease_duration_s,
-    group="Leases",
+    group=LEASES,
     help="How long a registration counts without being sent again; at most 86400.",
 )
 @option(
     "--router",
     "routers",
-    type=RouterType(),
+    type=ROUTER,
     multiple=True,
-    group="Registrations (--pool-discovery registrations)",
-    help="A router replica that relays should know of; repeatable.",
+    group=REGISTRATIONS,
+    help="A router replica that relays should know of. Repeatable.",
 )
 @_limit_options
 @option(
@@ -133,6 +123,9 @@ def _limit_options(function: Any) -> Any:
 @click.pass_context
 def serve(ctx: click.Context, **flags: Any) -> int:
     """Run the discovery service: take registrations with leases, list and stream the live pools."""
+    for router_id, url in flags["routers"]:
+        if (fault := url_fault(url)) is not None:
+            fail_usage(ctx, "--router", f"the URL of {router_id!r}, {url!r}, {fault}.")
     settings = settings_of(flags)
     try:
         settings.check()
@@ -161,11 +154,8 @@ def settings_of(flags: dict[str, Any]) -> ServeSettings:
         registration_storage=flags["registration_storage"],
         heartbeat_interval_s=flags["heartbeat_interval_secs"],
         lease_duration_s=flags["lease_duration_secs"],
-        routers=tuple(flags["routers"]),
+        routers=tuple(RouterReplica(*pair) for pair in flags["routers"]),
         allow_anonymous=flags["allow_anonymous"],
         shutdown_delay_s=flags["shutdown_delay_secs"],
         limits=ServeLimits(**{name: flags[f"limit_{name}"] for name in _LIMITS}),
     )
-
-
-command = serve

@@ -11,6 +11,9 @@ from poolmuster.model.key import PoolKey
 TRAIL_LIMIT = 8
 """How many relays of one pool are remembered at once."""
 
+TRAILS_LIMIT = 20_000
+"""How many pools' relays are remembered at once; the pool that was first remembered is forgotten first."""
+
 
 class ConflictSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One conflict: who took turns, since when, and when last (in lease time)."""
@@ -28,20 +31,31 @@ class Conflicts:
         self._trails: dict[PoolKey, dict[str, int]] = {}
         self._spans: dict[PoolKey, ConflictSpan] = {}
 
+    def left(self, key: PoolKey, relay: tuple[str, int]) -> None:
+        """``relay`` (its id, and when it last registered) deregistered; a successor may come, and then it again."""
+        self._note(key, *relay)
+
     def turn(self, key: PoolKey, previous: tuple[str, int], relay_id: str, now_ms: int, lease_ms: int) -> bool:
         """``relay_id`` registers after ``previous`` (another relay, and when it last did).
 
         Returns whether a conflict begins by it; one that goes on is not told again.
         """
-        trail = self._trails.setdefault(key, {})
-        trail[previous[0]] = previous[1]
-        seen_ms = trail.get(relay_id)
-        if relay_id not in trail and len(trail) > TRAIL_LIMIT:
-            del trail[min(trail, key=lambda each: trail[each])]
-        trail[relay_id] = now_ms
+        self._note(key, *previous)
+        seen_ms = self._note(key, relay_id, now_ms)
         if seen_ms is None or now_ms - seen_ms > lease_ms:
             return False
         return self._extend(key, relay_id, previous[0], now_ms, lease_ms)
+
+    def _note(self, key: PoolKey, relay_id: str, at_ms: int) -> int | None:
+        """Remember that ``relay_id`` registered at ``at_ms``. Returns when it was last seen before."""
+        trail = self._trails.setdefault(key, {})
+        if len(self._trails) > TRAILS_LIMIT:
+            del self._trails[next(iter(self._trails))]
+        seen_ms = trail.get(relay_id)
+        trail[relay_id] = at_ms
+        if len(trail) > TRAIL_LIMIT:
+            del trail[min(trail, key=lambda each: trail[each])]
+        return seen_ms
 
     def _extend(self, key: PoolKey, relay_id: str, other: str, now_ms: int, lease_ms: int) -> bool:
         going_on = self.span(key, now_ms)

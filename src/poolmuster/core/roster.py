@@ -120,6 +120,8 @@ class Roster:
         entry = self._entries.pop(departure.key, None)
         if entry is None:
             return None
+        if entry.last_relay is not None:
+            self.conflicts.left(departure.key, entry.last_relay)
         return Step(
             kind=ChangeKind.REMOVED,
             before=entry.registration.pool,
