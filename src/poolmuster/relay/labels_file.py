@@ -1,6 +1,6 @@
-"""Labels as the Kubernetes downward API writes them into a file: one ``name="value"`` a line.
+r"""Labels as the Kubernetes downward API writes them into a file: one ``name="value"`` a line.
 
-The value is quoted as Go's ``%q`` does it: ``\\n``, ``\\"``, ``\\x1b``, ``\\u00e9``, ``\\U0001f600``.
+The value is quoted as Go's ``%q`` does it: ``\n``, ``\"``, ``\x1b``, ``\u00e9``, ``\U0001f600``.
 
 Labels by which Kubernetes tells one pod of a workload from the next are left out. They say nothing of the pool, and
 since they differ from pod to pod, each rolling update would show watchers a change.

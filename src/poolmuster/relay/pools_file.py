@@ -78,8 +78,8 @@ def check_announcement(settings: PoolSettings, discovery: tuple[str, ...], point
     if elsewhere is not None:
         raise _wrong(
             pointer,
-            f"{settings.advertise_url} names this machine only, and would be announced to {elsewhere}, which is elsewhere; "
-            "say by advertise_url how others reach the server",
+            f"{settings.advertise_url} names this machine only, and would be announced to {elsewhere}, which is "
+            "elsewhere; say by advertise_url how others reach the server",
         )
 
 

@@ -1,8 +1,8 @@
 """One look at a model server: is it healthy, what does it list, and what of that can it serve now?
 
-``GET /health`` (``404`` means that there is none), ``GET /v1/models``, and for each model ``GET /v1/models/{id}/ready``,
-where ``200`` and ``503`` speak for themselves and any other answer means that there is no such page. Nothing is
-followed elsewhere, no proxy is used, and no answer is read beyond `BODY_LIMIT_BYTES`.
+``GET /health`` (``404`` means that there is none), ``GET /v1/models``, and for each model
+``GET /v1/models/{id}/ready``, where ``200`` and ``503`` speak for themselves and any other answer means that there is
+no such page. Nothing is followed elsewhere, no proxy is used, and no answer is read beyond `BODY_LIMIT_BYTES`.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from poolmuster.model.change import LeaveReason
 from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
 
 BODY_LIMIT_BYTES = 4 * 1024 * 1024
+STATUS_BODY_LIMIT_BYTES = 64 * 1024
 MODELS_LIMIT = 4_096
 CONTEXT_WINDOW_LIMIT = 2**53
 READY_AT_ONCE = 8
@@ -113,23 +114,25 @@ class Prober:
         # The root may be written in any script; the path stands as it is, or %2F in a model's id would be decoded.
         url = URL(str(URL(access.root)).rstrip("/") + path, encoded=True)
         tls: ssl.SSLContext | bool = True if access.tls is None else access.tls
-        response = await self._session.get(url, headers=headers, allow_redirects=False, ssl=tls)
-        try:
-            content = bytearray()
-            # The body of a page whose status is all that matters is read only so that the connection can be kept.
-            limit_bytes = BODY_LIMIT_BYTES if body and response.status == HTTP_OK else 64 * 1024
-            while len(content) <= limit_bytes and (piece := await response.content.readany()):
-                content += piece
-            if len(content) > limit_bytes:
-                response.close()
-                if body:
-                    raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{path} answered more than {limit_bytes} bytes")
-            return response.status, bytes(content)
-        except BaseException:
-            response.close()
-            raise
-        finally:
-            response.release()
+        async with self._session.get(url, headers=headers, allow_redirects=False, ssl=tls) as response:
+            if not body or response.status != HTTP_OK:
+                # Only the status matters. What is short is read all the same, so that the connection can be kept.
+                await _read(response, STATUS_BODY_LIMIT_BYTES)
+                return response.status, b""
+            content = await _read(response, BODY_LIMIT_BYTES)
+        if content is None:
+            raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{path} answered more than {BODY_LIMIT_BYTES} bytes")
+        return HTTP_OK, content
+
+
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
+    """The body, or ``None`` where it is over the limit; then leaving the response closes its connection."""
+    content = bytearray()
+    while piece := await response.content.readany():
+        content += piece
+        if len(content) > limit_bytes:
+            return None
+    return bytes(content)
 
 
 def parse_models(body: bytes) -> tuple[ServedModel, ...]:

@@ -29,7 +29,7 @@ Finding = Serving | Unfit
 
 
 class Verdict:
-    """Up with the first good probe; down with ``unhealthy_after`` failed ones in a row. Until then the last models hold.
+    """Up with the first good probe, down with ``unhealthy_after`` failed ones in a row; till then the last models hold.
 
     ``current`` is ``None`` before the first probe has ended.
     """

@@ -1,0 +1,129 @@
+"""``poolmuster demo``: the real programs, all on this machine, to be seen at work."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from poolmuster.cli.demo_view import DemoView
+from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import option
+from poolmuster.cli.values import POSITIVE_SECONDS
+from poolmuster.client import AsyncClient
+from poolmuster.demo.children import Child, Children
+from poolmuster.demo.plan import DemoPlan, make_plan, relay_name, server_name, suggestions
+from poolmuster.model.errors import PoolmusterError
+
+SERVICE = "discovery service"
+START_LIMIT_S = 20.0
+LOOK_AGAIN_S = 0.1
+LAST_LOOK_S = 0.3
+
+
+@make_command("demo", help="Try it all on this machine: a service, two model servers, two relays.")
+@option("--for", "for_s", type=POSITIVE_SECONDS, default=None, help="End by itself after so many seconds.")
+def command(for_s: float | None) -> int:
+    return asyncio.run(_demo(for_s))
+
+
+async def _demo(for_s: float | None) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    plan = make_plan()
+    announce = Announcer(plan)
+    async with Children(announce.death) as children:
+        await children.start(SERVICE, "poolmuster", plan.service_arguments)
+        for pool in plan.pools:
+            await children.start(server_name(pool), "poolmuster.demo.model_server", pool.model_server_arguments)
+            await children.start(relay_name(pool), "poolmuster", pool.relay_arguments(plan.service_url))
+        if not await _is_up(plan, children, stop):
+            return ExitCode.GOOD if stop.is_set() else _cannot_start(children.all[SERVICE])
+        announce.start(children)
+        async with AsyncClient(plan.service_url) as client, client.follow() as follower:
+            view = announce.view = DemoView(follower, follower.updates())
+            showing = asyncio.create_task(view.run())
+            ending = asyncio.create_task(stop.wait())
+            await asyncio.wait((showing, ending), timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            # The relays leave first, while there is someone to show that their pools go at once.
+            await children.stop([relay_name(pool) for pool in plan.pools])
+            await asyncio.sleep(LAST_LOOK_S)
+            showing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await showing
+            announce.view = None
+    click.echo("All that was started has ended.")
+    return ExitCode.GOOD
+
+
+async def _is_up(plan: DemoPlan, children: Children, stop: asyncio.Event) -> bool:
+    """Wait until the service answers. ``False`` if it never does, or the demo is to end before."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(START_LIMIT_S), AsyncClient(plan.service_url) as client:
+            while children.all[SERVICE].running and not stop.is_set():
+                with contextlib.suppress(PoolmusterError):
+                    await client.list()
+                    return True
+                await asyncio.sleep(LOOK_AGAIN_S)
+    return False
+
+
+def _cannot_start(service: Child) -> int:
+    say(f"poolmuster demo: the {SERVICE} does not start: it {service.ending}.")
+    for line in service.log_tail():
+        say(f"  {line}")
+    return ExitCode.FAILED
+
+
+class Announcer:
+    """Tells people what runs, what to try, and what has died."""
+
+    def __init__(self, plan: DemoPlan) -> None:
+        self._plan = plan
+        self.view: DemoView | None = None
+
+    def start(self, children: Children) -> None:
+        """What runs and what to try with it."""
+        lines = ["These run now, each a process of its own:", ""]
+        urls = {SERVICE: self._plan.service_url}
+        for pool in self._plan.pools:
+            urls[server_name(pool)] = pool.frontend_url
+            urls[relay_name(pool)] = f"http://127.0.0.1:{pool.relay_port}/status"
+        width = max(map(len, children.all))
+        lines += [f"  {name:<{width}}  pid {child.pid:<8} {urls[name]}" for name, child in children.all.items()]
+        lines += ["", f"What they log is in {children.folder}/. To try in another terminal:", ""]
+        pids = {name: child.pid for name, child in children.all.items()}
+        for what, line in suggestions(self._plan, pids, program()):
+            lines += [f"  # {what}", f"  {line}"]
+        click.echo("\n".join([*lines, ""]))
+        sys.stdout.flush()
+
+    def death(self, child: Child) -> None:
+        """A child ended by itself, or somebody ended it."""
+        self._say(f"died      {child.name} (pid {child.pid}) {child.ending}")
+        pool = next((pool for pool in self._plan.pools if relay_name(pool) == child.name), None)
+        if pool is not None:
+            again = shlex.join(pool.relay_arguments(self._plan.service_url))
+            self._say(f"          to start it again: {program()} {again}")
+
+    def _say(self, line: str) -> None:
+        if self.view is not None:
+            self.view.say(line)
+        else:
+            say(line)
+
+
+def program() -> str:
+    """How the shell from which the demo was started calls poolmuster."""
+    name = Path(sys.argv[0])
+    if name.name == "poolmuster" and name.exists():
+        relative = os.path.relpath(name)
+        return shlex.quote(str(name) if relative.startswith("..") else relative)
+    return f"{shlex.quote(sys.executable)} -m poolmuster"
