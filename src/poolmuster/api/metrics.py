@@ -129,10 +129,8 @@ class InstanceCollector(Collector):
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, float(value))
-        for name, value in self._instance.facts.limits.items():
-            yield GaugeMetricFamily(
-                f"poolmuster_limit_{name}", f"The bound --limit-{name.replace('_', '-')}", float(value)
-            )
+        for name, bound in self._instance.facts.limits.items():
+            yield GaugeMetricFamily(f"poolmuster_limit_{name}", f"The bound --limit-{name.replace('_', '-')}", bound)
         yield self._refusals()
 
     def _pools(self) -> Metric:

@@ -121,7 +121,7 @@ def _limit_options(function: Any) -> Any:
     help="The least that is logged.",
 )
 @click.pass_context
-def serve(ctx: click.Context, **flags: Any) -> int:
+def command(ctx: click.Context, /, **flags: Any) -> int:
     """Run the discovery service: take registrations with leases, list and stream the live pools."""
     for router_id, url in flags["routers"]:
         if (fault := url_fault(url)) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
@@ -145,15 +145,16 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.abort()
 
     def _overrun(self) -> None:
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves out that there is none at first
         if self._in_head:
             self._counters.heads_too_slow += 1
             self._refuse(408, f"The head of a request is awaited for {self._limits.head_s:g} s at most.")
-        elif self.cycle is None or self.cycle.response_complete:
+        elif cycle is None or cycle.response_complete:
             self._deadline_s = None
             self.transport.close()
         else:
             self._counters.bodies_too_slow += 1
-            if self.cycle.response_started:
+            if cycle.response_started:
                 self.transport.abort()
             else:
                 self._refuse(408, f"The body of a request is awaited for {self._limits.body_s:g} s at most.")
