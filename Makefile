@@ -1,0 +1,88 @@
+# Everything sets itself up: a machine with Python 3.11 or newer, make and git is enough.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+CACHE := .cache
+DYNAMO := $(CACHE)/dynamo
+DYNAMO_STAMP := $(DYNAMO)/.set-up
+LOCKER := $(CACHE)/lock
+PIP := -m pip install --quiet --disable-pip-version-check
+UV_COMPILE := $(LOCKER)/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-annotate --no-header $(LOCK_ARGS)
+
+SOAK_S ?= 3600
+BENCH_ARGS ?=
+PYTEST_ARGS ?=
+
+# Another project's modules have no place in this environment.
+unexport PYTHONPATH PYTHONHOME
+
+.DELETE_ON_ERROR:
+.PHONY: help setup run check test test-all unit coverage bench soak parts format lock clean
+
+help: ## Say what can be made.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(STAMP) ## The virtual environment, from the lock file, with this package in it.
+
+$(STAMP): requirements/dev.txt pyproject.toml tools/make-venv
+	@tools/make-venv $(VENV)
+	@echo "Installing what requirements/dev.txt locks into $(VENV)"
+	@$(BIN)/python $(PIP) --require-hashes --requirement requirements/dev.txt
+	@$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup ## Try it all: a service, two model servers, two relays, and the live list.
+	@$(BIN)/poolmuster demo
+
+check: setup ## Lint, format, types and floors.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: check ## The checks and every test whose parts are here; says what it leaves out.
+	$(BIN)/pytest --cov=poolmuster.model --cov=poolmuster.core --cov-branch \
+		--cov-report=term-missing:skip-covered --cov-fail-under=100 $(PYTEST_ARGS)
+
+test-all: parts ## Like test, with every part installed; fails if anything is left out.
+	@POOLMUSTER_TEST_ALL=1 $(MAKE) --no-print-directory test
+
+unit: setup ## The quick tests alone.
+	$(BIN)/pytest tests/unit tests/property tests/contract $(PYTEST_ARGS)
+
+coverage: setup ## Lines and branches that no test runs, of everything.
+	$(BIN)/pytest --cov=poolmuster --cov-branch --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+bench: setup ## Speeds, as ratios to etcd's in one run.
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+soak: setup ## The long runs, SOAK_S seconds each.
+	POOLMUSTER_SOAK_S=$(SOAK_S) $(BIN)/pytest -m soak --timeout=0 $(PYTEST_ARGS)
+
+parts: setup $(DYNAMO_STAMP) ## Whatever tests can use: NVIDIA Dynamo in a venv of its own, Debian's programs.
+	@tools/install-programs
+
+$(DYNAMO_STAMP): requirements/dynamo.txt requirements/dynamo-itself.txt tools/make-venv
+	@tools/make-venv $(DYNAMO)
+	@echo "Installing what requirements/dynamo*.txt lock into $(DYNAMO) (690 MB)"
+	@$(DYNAMO)/bin/python $(PIP) --no-deps --require-hashes \
+		--requirement requirements/dynamo.txt --requirement requirements/dynamo-itself.txt
+	@touch $@
+
+format: setup ## Put every file into the house's format.
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+lock: ## Write the lock files anew; LOCK_ARGS=--upgrade takes newer versions.
+	@tools/make-venv $(LOCKER)
+	@$(LOCKER)/bin/python $(PIP) --require-hashes --requirement requirements/lock.txt
+	$(UV_COMPILE) pyproject.toml --output-file requirements/runtime.txt
+	$(UV_COMPILE) pyproject.toml requirements/build.in --group dev --output-file requirements/dev.txt
+	$(UV_COMPILE) requirements/dynamo.in --output-file requirements/dynamo.txt
+	$(UV_COMPILE) --no-deps requirements/dynamo-itself.in --output-file requirements/dynamo-itself.txt
+	$(UV_COMPILE) requirements/lock.in --output-file requirements/lock.txt
+
+clean: ## Remove what was built, but for the virtual environments.
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* htmlcov dist
