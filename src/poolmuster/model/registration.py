@@ -151,7 +151,7 @@ def _invalid(*faults: Fault) -> InvalidInput:
 
 
 def _fault_of(error: msgspec.ValidationError) -> Fault:
-    """msgspec says ``Expected `int`, got `str` - at `$.models[0].id```; we say it with a JSON pointer."""
+    """Say with a JSON pointer what msgspec says as ``Expected `int`, got `str` - at `$.models[0].id```."""
     detail, _, path = str(error).partition(" - at `")
     tokens = re.findall(r"\.([^.\[\]`]+)|\[(\d+|\.\.\.)\]", path)
     return Fault("".join("/" + escape_pointer(name or index) for name, index in tokens), detail.replace("`", "'"))
