@@ -49,7 +49,7 @@ def build_app(
     meta = Meta(instance, lists, metrics, counters=lambda: counters, streams=lambda: watch.streams)
     metrics.registry.register(InstanceCollector(instance, counters, lambda: watch.streams))
     routes = [
-        Route("/pools", Resource(asgi={"POST": pools.register, "GET": pools.list})),
+        Route("/pools", Resource(asgi={"POST": pools.register, "GET": pools.list_pools})),
         Route("/pools/watch", Resource(asgi={"GET": watch})),
         Route(KEY_PATH, Resource(GET=pools.one, DELETE=pools.leave)),
         Route("/routers", Resource(GET=meta.routers)),

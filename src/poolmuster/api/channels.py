@@ -4,9 +4,11 @@ An event is translated and encoded once for a channel, not once for a watcher. A
 history; from one place the same bytes lead on for everybody.
 """
 
+from collections.abc import AsyncIterator
+
 import msgspec
 
-from poolmuster.api.lists import Lists
+from poolmuster.api.lists import ListAnswer, Lists
 from poolmuster.api.query import ListQuery
 from poolmuster.core.translation import translate
 from poolmuster.model.change import Change, ChangeKind
@@ -140,13 +142,18 @@ class Channel:
         """The last event of a stream."""
         return self._open("closing", number) + b',"reason":"%b"' % reason.encode() + self._close
 
-    async def snapshot(self) -> tuple[list[bytes], int]:
+    async def snapshot(self) -> tuple[AsyncIterator[bytes | memoryview], int]:
         """A ``snapshot`` event in pieces, and the place it leads to. Raises `Unavailable`."""
         answer = await self._lists.answer(self.query)
-        pieces = [*answer.pieces]
-        pieces[0] = self._start("snapshot", answer.number) + b"," + pieces[0].removeprefix(b"{")
-        pieces[-1] = pieces[-1].removesuffix(b"}") + self._close
-        return pieces, answer.number
+        return self._snapshot_pieces(answer), answer.number
+
+    async def _snapshot_pieces(self, answer: ListAnswer) -> AsyncIterator[bytes | memoryview]:
+        body = self._lists.stream_with_leases(answer) if self.query.lease else answer.stream()
+        first = True
+        async for piece in body:
+            yield self._start("snapshot", answer.number) + b"," + bytes(piece).removeprefix(b"{") if first else piece
+            first = False
+        yield self._close[1:]
 
 
 def encode_key(key: PoolKey) -> bytes:

@@ -5,14 +5,16 @@ on all instances and boots that say the same.
 """
 
 import asyncio
+import weakref
 import zlib
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 from hashlib import blake2b
 
 import msgspec
 
 from poolmuster.api.query import ListQuery
-from poolmuster.core.listing import Listing
+from poolmuster.core.listing import Listing, Page
 from poolmuster.model.errors import Unavailable
 from poolmuster.model.registration import DIGEST_BITS, Pool
 from poolmuster.model.selector import Selector
@@ -21,23 +23,25 @@ from poolmuster.service.instance import Instance
 from poolmuster.service.projection import Completeness
 
 ANSWERS_LIMIT = 64
-WHOLE_BYTES = 4 * 1024 * 1024
-"""Up to this size an answer is one piece; above, a page is a piece, so that no write is huge."""
-
 GZIP_FROM_BYTES = 1024
 GZIP_LEVEL = 1
-LEASES_A_TURN = 500
+GZIPPED_LIMIT = 8
+"""Compressed lists in memory at once, those that slow clients still read included; beyond it none is compressed."""
+
+LEASES_A_PIECE = 256
 
 
 class ListAnswer:
-    """One encoded answer. ``pieces`` in order are its body."""
+    """One list at one moment: what stands before the pools, their pages, and what stands behind."""
 
-    __slots__ = ("complete", "etag", "made_s", "number", "pieces", "revision", "size_bytes", "zipping")
+    __slots__ = ("__weakref__", "complete", "etag", "head", "made_s", "number", "pages", "revision", "tail", "zipping")
 
     def __init__(
-        self, pieces: list[bytes], revision: str, number: int, complete: bool, etag: bytes, made_s: int
+        self, *, pages: list[Page], tail: bytes, revision: str, number: int, complete: bool, etag: bytes, made_s: int
     ) -> None:
-        self.set_pieces(pieces)
+        self.head = b'{"pools":['
+        self.pages = pages
+        self.tail = tail
         self.revision = revision.encode()
         self.number = number
         self.complete = complete
@@ -45,23 +49,29 @@ class ListAnswer:
         self.made_s = made_s
         self.zipping: asyncio.Future[bytes] | None = None
 
-    def set_pieces(self, pieces: list[bytes]) -> None:
-        """Say what the body is."""
-        self.pieces = pieces
-        self.size_bytes = sum(map(len, pieces))
+    @property
+    def size_bytes(self) -> int:
+        """Length of the body. The first pool has no comma before it."""
+        pools_bytes = sum([page.size_bytes for page in self.pages]) - bool(self.pages)
+        return len(self.head) + pools_bytes + len(self.tail)
 
-    async def gzipped(self) -> bytes:
-        """The body, compressed once, off the event loop."""
-        if self.zipping is None:
-            self.zipping = asyncio.ensure_future(asyncio.to_thread(_gzip, self.pieces))
-        return await asyncio.shield(self.zipping)
+    def pieces(self) -> list[bytes | memoryview]:
+        """The body but for ``head`` and ``tail``, all joined at once."""
+        return [self._piece(index) for index in range(len(self.pages))]
+
+    def _piece(self, index: int) -> bytes | memoryview:
+        joined = self.pages[index].joined()
+        return joined if index else memoryview(joined)[1:]
+
+    async def stream(self) -> AsyncIterator[bytes | memoryview]:
+        """The body in pieces of a page, each joined only when the one before was taken."""
+        yield self.head
+        for index in range(len(self.pages)):
+            yield self._piece(index)
+        yield self.tail
 
 
-def _separated(pages: list[bytes]) -> list[bytes]:
-    return [page if index == 0 else b"," + page for index, page in enumerate(pages)]
-
-
-def _gzip(pieces: list[bytes]) -> bytes:
+def _gzip(pieces: list[bytes | memoryview]) -> bytes:
     compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     return b"".join([*map(compressor.compress, pieces), compressor.flush()])
 
@@ -73,6 +83,7 @@ class Lists:
         self._instance = instance
         self._projection = instance.projection
         self._answers: OrderedDict[Selector, ListAnswer] = OrderedDict()
+        self._gzipped: weakref.WeakSet[ListAnswer] = weakref.WeakSet()
 
     def require_readable(self) -> None:
         """Raise `Unavailable` while a source of pools was never read: an unread source is not an empty list."""
@@ -82,66 +93,67 @@ class Lists:
                 raise Unavailable(f"The {source.kind} {source.name} has not been read yet: {why}.")
 
     async def answer(self, query: ListQuery) -> ListAnswer:
-        """The list as it is now. Raises `Unavailable` where it was never read."""
+        """The list as it is now, without leases. Raises `Unavailable` where it was never read."""
         self.require_readable()
         if query.lease or query.unlisted:
-            return await self._special(query)
-        now = self._projection.completeness()
+            # Asked for by people, and different each time: not worth a place among the answers.
+            return self._make(await self._instance.views.listing(query.selector), query)
         made = self._answers.get(query.selector)
-        if made is not None and self._still_good(made, now):
+        if made is not None and self._still_good(made):
             return made
-        listing = await self._instance.views.listing(query.selector)
-        answer = self._encode(listing, self._projection.completeness())
+        answer = self._make(await self._instance.views.listing(query.selector), query)
         self._answers[query.selector] = answer
         self._answers.move_to_end(query.selector)
         if len(self._answers) > ANSWERS_LIMIT:
             self._answers.popitem(last=False)
         return answer
 
-    def _still_good(self, made: ListAnswer, now: Completeness) -> bool:
+    def _still_good(self, made: ListAnswer) -> bool:
+        complete = self._projection.completeness().complete
         if made.number != self._projection.history.number:
             return False
-        return now.complete or made.made_s == self._instance.clock.monotonic_ms() // 1000
+        return complete or made.made_s == self._instance.clock.monotonic_ms() // 1000
 
-    def _frame(self, now: Completeness, extra: bytes) -> tuple[bytes, bytes]:
-        """What stands before and after the pools."""
+    def _make(self, listing: Listing, query: ListQuery) -> ListAnswer:
+        now = self._projection.completeness()
+        extra = b',"unlisted":[]' if query.unlisted else b""
         tail = b'],"complete":%b,"revision":"%b","sources":%b%b}' % (
             b"true" if now.complete else b"false",
             self._projection.revision.encode(),
             msgspec.json.encode(now.sources),
             extra,
         )
-        return b'{"pools":[', tail
+        return ListAnswer(
+            pages=listing.pages(),
+            tail=tail,
+            revision=self._projection.revision,
+            number=self._projection.history.number,
+            complete=now.complete,
+            etag=b"" if query.lease else etag_of(listing, now, extra),
+            made_s=self._instance.clock.monotonic_ms() // 1000,
+        )
 
-    def _finish(self, pieces: list[bytes], now: Completeness, etag: bytes) -> ListAnswer:
-        history = self._projection.history
-        made_s = self._instance.clock.monotonic_ms() // 1000
-        return ListAnswer(pieces, self._projection.revision, history.number, now.complete, etag, made_s)
+    async def gzipped(self, answer: ListAnswer) -> bytes | None:
+        """The body, compressed once and off the event loop; ``None`` where that would take too much memory."""
+        if answer.zipping is None:
+            if len(self._gzipped) >= GZIPPED_LIMIT:
+                return None
+            self._gzipped.add(answer)
+            pieces = [answer.head, *answer.pieces(), answer.tail]
+            answer.zipping = asyncio.ensure_future(asyncio.to_thread(_gzip, pieces))
+        return await asyncio.shield(answer.zipping)
 
-    def _encode(self, listing: Listing, now: Completeness, extra: bytes = b"") -> ListAnswer:
-        head, tail = self._frame(now, extra)
-        pages = listing.pieces()
-        if listing.body_bytes <= WHOLE_BYTES:
-            pieces = [b"".join([head, b",".join(pages), tail])]
-        else:
-            pieces = [head, *_separated(pages), tail]
-        return self._finish(pieces, now, etag_of(listing, now, extra))
-
-    async def _special(self, query: ListQuery) -> ListAnswer:
-        listing = await self._instance.views.listing(query.selector)
-        now = self._projection.completeness()
-        extra = b',"unlisted":[]' if query.unlisted else b""
-        if not query.lease:
-            return self._encode(listing, now, extra)
-        head, tail = self._frame(now, extra)
-        answer = self._finish([], now, b"")
-        pools = list(listing)
-        pages = []
-        for start in range(0, len(pools), LEASES_A_TURN):
-            pages.append(b",".join([self.with_lease(pool) for pool in pools[start : start + LEASES_A_TURN]]))
-            await asyncio.sleep(0)
-        answer.set_pieces([head, *_separated(pages), tail])
-        return answer
+    async def stream_with_leases(self, answer: ListAnswer) -> AsyncIterator[bytes]:
+        """The body of ``answer`` with each pool's lease, as it is when its piece is taken."""
+        yield answer.head
+        separator = b""
+        for page in answer.pages:
+            for start in range(0, len(page.pools), LEASES_A_PIECE):
+                pools = page.pools[start : start + LEASES_A_PIECE]
+                yield separator + b",".join([self.with_lease(pool) for pool in pools])
+                separator = b","
+                await asyncio.sleep(0)
+        yield answer.tail
 
     def with_lease(self, pool: Pool) -> bytes:
         """The pool with its lease under ``status``."""

@@ -48,9 +48,10 @@ class Pools:
         await send({"type": "http.response.body", "body": content})
         self._metrics.registered(created, time.perf_counter() - started_s)
 
-    async def list(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def list_pools(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /pools``."""
-        answer = await self._lists.answer(list_query(scope))
+        query = list_query(scope)
+        answer = await self._lists.answer(query)
         headers = [
             (b"vary", b"accept-encoding"),
             (b"cache-control", b"no-cache"),
@@ -65,7 +66,32 @@ class Pools:
                 await send({"type": "http.response.body", "body": b""})
                 return
         self._metrics.lists_sent.inc()
-        await _send_list(scope, send, answer, headers)
+        await self._send_list(scope, send, answer, headers, lease=query.lease)
+
+    async def _send_list(
+        self, scope: Scope, send: Send, answer: ListAnswer, headers: list[tuple[bytes, bytes]], *, lease: bool
+    ) -> None:
+        headers.append((b"content-type", b"application/json"))
+        body = self._lists.stream_with_leases(answer) if lease else answer.stream()
+        zipped = None
+        if not lease:
+            size_bytes = answer.size_bytes
+            if size_bytes >= GZIP_FROM_BYTES and accepts_gzip(scope):
+                zipped = await self._lists.gzipped(answer)
+            if zipped is not None:
+                headers.append((b"content-encoding", b"gzip"))
+                size_bytes = len(zipped)
+            headers.append((b"content-length", b"%d" % size_bytes))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+            return
+        if zipped is not None:
+            await send({"type": "http.response.body", "body": zipped})
+            return
+        async for piece in body:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
     async def leave(self, request: Request) -> Response:
         """``DELETE /pools/{key}``."""
@@ -128,17 +154,3 @@ def _key_of(request: Request) -> PoolKey:
     key = PoolKey(parameters_found["cluster_id"], parameters_found["namespace"], parameters_found["dgd_name"])
     check_key(key)
     return key
-
-
-async def _send_list(scope: Scope, send: Send, answer: ListAnswer, headers: list[tuple[bytes, bytes]]) -> None:
-    pieces, size_bytes = answer.pieces, answer.size_bytes
-    headers.append((b"content-type", b"application/json"))
-    if size_bytes >= GZIP_FROM_BYTES and accepts_gzip(scope):
-        pieces = [await answer.gzipped()]
-        size_bytes = len(pieces[0])
-        headers.append((b"content-encoding", b"gzip"))
-    headers.append((b"content-length", b"%d" % size_bytes))
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    for piece in pieces[:-1]:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": pieces[-1]})

@@ -130,10 +130,10 @@ class Watcher:
 
     async def _snapshot(self) -> None:
         pieces, self.number = await self._channel.snapshot()
-        for piece in pieces:
+        async for piece in pieces:
             await self._write(piece)
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, data: bytes | memoryview) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self.sent_ms = self._instance.clock.monotonic_ms()
 

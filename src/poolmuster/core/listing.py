@@ -1,8 +1,12 @@
 """The list: pools in order, encoded once a change and not once a request.
 
-Pools are kept in pages of about a hundred, each with its joined bytes. A change makes one page's bytes stale, so the
-next list after it joins one page anew, however many pools there are. The digest is the sum of the pools' wide
-digests: equal sets of pools have equal digests on every instance, and no list is ever hashed whole.
+Pools are kept in pages of about a hundred, each with its joined bytes. A change replaces one page, so the next list
+after it joins one page anew, however many pools there are. The digest is the sum of the pools' wide digests: equal
+sets of pools have equal digests on every instance, and no list is ever hashed whole.
+
+Pages are never altered, so an answer is a sequence of them, taken in one step and sent at the client's own pace. A page
+that is no longer current drops its bytes: what a slow client holds on to are references to pools, which it shares with
+everybody, and not a copy of the list.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,28 +19,47 @@ PAGE_POOLS = 128
 _DIGEST_MASK = (1 << DIGEST_BITS) - 1
 
 
-class _Page:
-    __slots__ = ("joined", "keys", "pools")
+class Page:
+    """Some pools in a row. ``size_bytes`` is the length of its JSON."""
 
-    def __init__(self, keys: list[PoolKey], pools: list[Pool]) -> None:
+    __slots__ = ("_joined", "_keeps_bytes", "keys", "pools", "size_bytes")
+
+    def __init__(self, keys: list[PoolKey], pools: list[Pool], size_bytes: int, *, keeps_bytes: bool) -> None:
         self.keys = keys
         self.pools = pools
-        self.joined: bytes | None = None
+        self.size_bytes = size_bytes
+        self._keeps_bytes = keeps_bytes
+        self._joined: bytes | None = None
+
+    def joined(self) -> bytes:
+        """The pools as JSON, each with a comma *before* it, so that pages follow each other without copying."""
+        if self._joined is not None:
+            return self._joined
+        joined = b"".join([part for pool in self.pools for part in (b",", pool.body)])
+        if self._keeps_bytes:
+            self._joined = joined
+        return joined
+
+    def supersede(self) -> None:
+        """The list has another page in its place."""
+        self._keeps_bytes = False
+        self._joined = None
 
 
 class Listing:
-    """Pools sorted by key. With ``keeps_bytes`` each page remembers its joined bytes between calls."""
+    """Pools sorted by key. With ``keeps_bytes`` each current page remembers its joined bytes."""
 
     def __init__(self, pools: list[Pool] | None = None, *, keeps_bytes: bool = True) -> None:
         self._keeps_bytes = keeps_bytes
-        self._pages: list[_Page] = []
+        self._pages: list[Page] = []
         self._firsts: list[PoolKey] = []
         self.count = 0
         self.body_bytes = 0
         self.digest = 0
-        for start in range(0, len(pools or ()), PAGE_POOLS):
-            part = (pools or [])[start : start + PAGE_POOLS]
-            self._pages.append(_Page([pool.key for pool in part], part))
+        given = pools or []
+        for start in range(0, len(given), PAGE_POOLS):
+            part = given[start : start + PAGE_POOLS]
+            self._pages.append(self._page([pool.key for pool in part], part))
             self._firsts.append(part[0].key)
             for pool in part:
                 self._account(pool, 1)
@@ -47,6 +70,14 @@ class Listing:
     def __iter__(self) -> Iterator[Pool]:
         for page in self._pages:
             yield from page.pools
+
+    def pages(self) -> list[Page]:
+        """The pages as they are now; they stay so whatever happens to the list."""
+        return list(self._pages)
+
+    def _page(self, keys: list[PoolKey], pools: list[Pool]) -> Page:
+        size_bytes = len(pools) + sum([len(pool.body) for pool in pools])
+        return Page(keys, pools, size_bytes, keeps_bytes=self._keeps_bytes)
 
     def _account(self, pool: Pool, sign: int) -> None:
         self.count += sign
@@ -68,29 +99,22 @@ class Listing:
 
     def put(self, pool: Pool) -> None:
         """Add ``pool``, or let it replace the one of the same key."""
+        self._account(pool, 1)
         if not self._pages:
-            self._pages.append(_Page([], []))
-            self._firsts.append(pool.key)
+            self._replace(0, [self._page([pool.key], [pool])])
+            return
         number, index, found = self._locate(pool.key)
         page = self._pages[number]
-        page.joined = None
         if found:
             self._account(page.pools[index], -1)
-            page.pools[index] = pool
+        after = index + 1 if found else index
+        keys = [*page.keys[:index], pool.key, *page.keys[after:]]
+        pools = [*page.pools[:index], pool, *page.pools[after:]]
+        if len(keys) <= 2 * PAGE_POOLS:
+            self._replace(number, [self._page(keys, pools)])
         else:
-            page.keys.insert(index, pool.key)
-            page.pools.insert(index, pool)
-            self._firsts[number] = page.keys[0]
-            if len(page.keys) > 2 * PAGE_POOLS:
-                self._split(number)
-        self._account(pool, 1)
-
-    def _split(self, number: int) -> None:
-        page = self._pages[number]
-        right = _Page(page.keys[PAGE_POOLS:], page.pools[PAGE_POOLS:])
-        del page.keys[PAGE_POOLS:], page.pools[PAGE_POOLS:]
-        self._pages.insert(number + 1, right)
-        self._firsts.insert(number + 1, right.keys[0])
+            left, right = (keys[:PAGE_POOLS], pools[:PAGE_POOLS]), (keys[PAGE_POOLS:], pools[PAGE_POOLS:])
+            self._replace(number, [self._page(*left), self._page(*right)])
 
     def remove(self, key: PoolKey) -> None:
         """Take the pool of ``key`` out, if it is in the list."""
@@ -101,21 +125,11 @@ class Listing:
             return
         page = self._pages[number]
         self._account(page.pools[index], -1)
-        del page.keys[index], page.pools[index]
-        page.joined = None
-        if page.keys:
-            self._firsts[number] = page.keys[0]
-        else:
-            del self._pages[number], self._firsts[number]
+        keys, pools = page.keys[:index] + page.keys[index + 1 :], page.pools[:index] + page.pools[index + 1 :]
+        self._replace(number, [self._page(keys, pools)] if keys else [])
 
-    def pieces(self) -> list[bytes]:
-        """The pools as JSON, a piece a page; joined by commas they are the inside of the array ``pools``."""
-        pieces = []
-        for page in self._pages:
-            joined = page.joined
-            if joined is None:
-                joined = b",".join([pool.body for pool in page.pools])
-                if self._keeps_bytes:
-                    page.joined = joined
-            pieces.append(joined)
-        return pieces
+    def _replace(self, number: int, pages: list[Page]) -> None:
+        for page in self._pages[number : number + 1]:
+            page.supersede()
+        self._pages[number : number + 1] = pages
+        self._firsts[number : number + 1] = [page.keys[0] for page in pages]
