@@ -48,7 +48,7 @@ class Program:
         ready_timeout_s: float = 20.0,
         name: str | None = None,
     ) -> None:
-        self.command = [*prefix, *map(os.fspath, command)]
+        self.command = [*prefix, *(os.fspath(word) for word in command)]
         self.env = dict(os.environ) | dict(env or {})
         self.ready_url = ready_url
         self.ready_line = ready_line
@@ -210,8 +210,7 @@ def poolmuster(
     ready_line: str | None = None,
     ready_timeout_s: float = 20.0,
 ) -> Program:
-    """The program ``poolmuster`` with ``arguments``, not yet started, free of this shell's ``POOLMUSTER_`` variables."""
-    unset = {name: "" for name in os.environ if name.startswith("POOLMUSTER_")}
+    """The program ``poolmuster``, not yet started. This shell's variables ``POOLMUSTER_*`` do not reach it."""
     program = Program(
         sys.executable,
         "-m",
@@ -225,6 +224,7 @@ def poolmuster(
         ready_timeout_s=ready_timeout_s,
         name=f"poolmuster-{arguments[0]}" if arguments else "poolmuster",
     )
-    for name in unset.keys() - (env or {}).keys():
-        del program.env[name]
+    for name in os.environ:
+        if name.startswith("POOLMUSTER_") and name not in (env or {}):
+            del program.env[name]
     return program
