@@ -11,7 +11,7 @@ LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip
 def server_root(url: str) -> tuple[str, bool]:
     """``url`` as the root to which ``/v1/...`` is appended, and whether a ``/v1`` at its end was taken off."""
     root = url.rstrip("/")
-    if root.endswith("/v1"):
+    if urlsplit(root).path.endswith("/v1"):
         return root.removesuffix("/v1").rstrip("/"), True
     return root, False
 

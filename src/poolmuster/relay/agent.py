@@ -93,16 +93,11 @@ class Agent:
             await asyncio.gather(probes, beats, stop, return_exceptions=True)
 
     def stop(self, on_exit: OnExit) -> None:
-        """Begin to leave: `run` returns when the heartbeat in flight has ended and the pool is deregistered.
-
-        A pool that another relay registers too is left to that one: taking it off the list now would show watchers
-        a gap until the other's next heartbeat.
-        """
-        now_ms = self._clock.monotonic_ms()
-        if on_exit is OnExit.LEAVE or self._heartbeat.conflict(now_ms):
+        """Begin to leave: `run` returns when the heartbeat in flight has ended and the pool is deregistered."""
+        if on_exit is OnExit.LEAVE:
             self._heartbeat.forget()
         else:
-            self._heartbeat.unwant(now_ms, Departing(LeaveReason.RELAY_STOPPING))
+            self._heartbeat.unwant(self._clock.monotonic_ms(), Departing(LeaveReason.RELAY_STOPPING))
         self._stopping.set()
         self._wake.set()
 
@@ -155,7 +150,7 @@ class Agent:
             self._heartbeat.ended(now_ms, outcome)
             self._note_outcome(outcome, listed_until_ms, now_ms)
 
-    async def _sleep_until(self, until_ms: float | None) -> None:
+    async def _sleep_until(self, until_ms: int | None) -> None:
         waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wake.wait())}
         if until_ms is not None:
             waits.add(asyncio.create_task(self._clock.sleep_ms(until_ms - self._clock.monotonic_ms())))
@@ -166,7 +161,7 @@ class Agent:
                 each.cancel()
         self._wake.clear()
 
-    def _note_outcome(self, outcome: Outcome, listed_until_ms: float | None, now_ms: float) -> None:
+    def _note_outcome(self, outcome: Outcome, listed_until_ms: int | None, now_ms: int) -> None:
         name = type(outcome).__name__.lower()
         if isinstance(outcome, Renewed):
             name = "registered" if outcome.created else "renewed"
@@ -194,7 +189,7 @@ class Agent:
         elif current is not None:
             log.warning("The server is down", pool=key, reason=current.reason.value, detail=current.detail)
 
-    def _say_listed(self, outcome: Renewed, listed_until_ms: float | None, now_ms: float) -> None:
+    def _say_listed(self, outcome: Renewed, listed_until_ms: int | None, now_ms: int) -> None:
         key = str(self.settings.key)
         if outcome.created and listed_until_ms is None:
             log.info("The pool is registered", pool=key, url=self._urls[self._heartbeat.url])
@@ -245,8 +240,8 @@ class Agent:
                 refused=isinstance(beat.problem, Refused),
                 problem=None if beat.problem is None else problem_text(beat.problem),
                 last_good_at_ms=self._last_good_at_ms,
-                lease_ends_in_ms=None if listed_until_ms is None else round(listed_until_ms - now_ms),
-                heartbeat_interval_ms=round(beat.terms.spacing_ms),
+                lease_ends_in_ms=None if listed_until_ms is None else listed_until_ms - now_ms,
+                heartbeat_interval_ms=beat.terms.spacing_ms,
             ),
             file_problems=self._files.problems,
         )

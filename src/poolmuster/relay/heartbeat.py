@@ -13,6 +13,8 @@ Rules:
 5.  Any other refusal (``4xx``, a redirect) is tried again at the next heartbeat, at the next URL.
 6.  Whoever may be listed deregisters when the server is down, until that is done or the lease has surely ended. After
     that the relay bears a new ``relay_id``.
+7.  A relay that stops leaves the pool to another that registers it in turn, if there is one: to take it off the list
+    would show watchers a gap until the other's next heartbeat.
 """
 
 from collections.abc import Callable
@@ -34,19 +36,19 @@ class Terms(msgspec.Struct, frozen=True):
     interval_ms: int = 5_000
 
     @property
-    def attempt_ms(self) -> float:
+    def attempt_ms(self) -> int:
         """How long one attempt may take."""
-        return min(self.lease_ms / 5, ATTEMPT_LIMIT_MS)
+        return min(self.lease_ms // 5, ATTEMPT_LIMIT_MS)
 
     @property
-    def spacing_ms(self) -> float:
+    def spacing_ms(self) -> int:
         """The time between two heartbeats when all goes well."""
-        return min(self.interval_ms, self.lease_ms / 2)
+        return min(self.interval_ms, self.lease_ms // 2)
 
     @property
-    def retry_ms(self) -> float:
+    def retry_ms(self) -> int:
         """The first pause after every URL has failed."""
-        return min(self.interval_ms, self.lease_ms / 20)
+        return min(self.interval_ms, self.lease_ms // 20)
 
 
 def terms_of(lease_ms: int, interval_ms: int) -> Terms:
@@ -68,7 +70,7 @@ class Register(msgspec.Struct, frozen=True):
     url: int
     relay_id: str
     facts: bytes
-    timeout_ms: float
+    timeout_ms: int
 
 
 class Deregister(msgspec.Struct, frozen=True):
@@ -77,13 +79,13 @@ class Deregister(msgspec.Struct, frozen=True):
     url: int
     relay_id: str
     departing: Departing
-    timeout_ms: float
+    timeout_ms: int
 
 
 class Wait(msgspec.Struct, frozen=True):
     """Nothing to send before ``until_ms``; with ``None``, before something happens."""
 
-    until_ms: float | None
+    until_ms: int | None
 
 
 Step = Register | Deregister | Wait
@@ -118,7 +120,7 @@ class Failed(msgspec.Struct, frozen=True):
     """No useful answer. The request may have taken effect all the same."""
 
     detail: str
-    retry_after_ms: float | None = None
+    retry_after_ms: int | None = None
 
 
 Outcome = Renewed | Left | Superseded | Refused | Failed
@@ -148,35 +150,35 @@ class Heartbeat:
         self.url = 0
         self.problem: Refused | Failed | None = None
         self.failed_rounds = 0
-        self.listed_until_ms: float | None = None
+        self.listed_until_ms: int | None = None
         """Until when the pool is surely listed, as far as a relay can know."""
-        self._claimed_until_ms: float | None = None
+        self._claimed_until_ms: int | None = None
         """Until when it may be listed: also an attempt without an answer may have been heard."""
-        self._conflict_until_ms: float | None = None
+        self._conflict_until_ms: int | None = None
         self._facts: bytes | None = None
         self._departing: Departing | None = None
-        self._due_ms: float | None = None
+        self._due_ms: int | None = None
         self._tried = 0
         self._superseded = False
         self._step: Register | Deregister | None = None
-        self._started_ms = 0.0
+        self._started_ms = 0
 
-    def phase(self, now_ms: float) -> Phase:
+    def phase(self, now_ms: int) -> Phase:
         if self._departing is not None:
             return Phase.LEAVING
         if self._facts is None:
             return Phase.WAITING
         return Phase.REGISTERED if self.listed(now_ms) else Phase.JOINING
 
-    def listed(self, now_ms: float) -> bool:
+    def listed(self, now_ms: int) -> bool:
         """Whether the last good heartbeat's lease still runs."""
         return self.listed_until_ms is not None and now_ms < self.listed_until_ms
 
-    def conflict(self, now_ms: float) -> bool:
+    def conflict(self, now_ms: int) -> bool:
         """Whether another relay registered the pool in turn with this one within the last lease."""
         return self._conflict_until_ms is not None and now_ms < self._conflict_until_ms
 
-    def want(self, now_ms: float, facts: bytes) -> None:
+    def want(self, now_ms: int, facts: bytes) -> None:
         """The server is up and serves: keep ``facts`` registered."""
         if self._departing is not None:
             self._departing = None
@@ -186,10 +188,12 @@ class Heartbeat:
             self._due_ms = now_ms
         self._facts = facts
 
-    def unwant(self, now_ms: float, departing: Departing) -> None:
+    def unwant(self, now_ms: int, departing: Departing) -> None:
         """The server is down, or the relay ends: see that the pool is not listed."""
         self._facts = None
-        if self._departing is None and (self._step is not None or self._claimed(now_ms)):
+        if departing.reason is LeaveReason.RELAY_STOPPING and self.conflict(now_ms):
+            self.forget()
+        elif self._departing is None and (self._step is not None or self._claimed(now_ms)):
             self._departing = departing
             self._due_ms, self._tried = now_ms, 0
 
@@ -197,7 +201,7 @@ class Heartbeat:
         """Send nothing more, and leave what is listed to its lease or to another relay."""
         self._facts = self._departing = None
 
-    def next(self, now_ms: float) -> Step:
+    def next(self, now_ms: int) -> Step:
         """What to do now. A step other than `Wait` is to be answered by `ended` before the next call."""
         if self._departing is not None and not self._claimed(now_ms):
             self._gone()
@@ -213,7 +217,7 @@ class Heartbeat:
             self._step = Register(self.url, self.relay_id, self._facts, self.terms.attempt_ms)
         return self._step
 
-    def ended(self, now_ms: float, outcome: Outcome) -> None:
+    def ended(self, now_ms: int, outcome: Outcome) -> None:
         """What came of the step last given out."""
         step, self._step = self._step, None
         if isinstance(step, Register) and not isinstance(outcome, (Refused, Superseded)):
@@ -243,7 +247,7 @@ class Heartbeat:
     def _struggling(self) -> bool:
         return isinstance(self.problem, Failed)
 
-    def _claimed(self, now_ms: float) -> bool:
+    def _claimed(self, now_ms: int) -> bool:
         return self._claimed_until_ms is not None and now_ms < self._claimed_until_ms
 
     def _settled(self) -> None:
@@ -256,25 +260,27 @@ class Heartbeat:
         self.listed_until_ms = self._claimed_until_ms = self._conflict_until_ms = None
         self.relay_id = self._new_id()
 
-    def _renewed(self, now_ms: float, outcome: Renewed, step: Register | Deregister | None) -> None:
+    def _renewed(self, now_ms: int, outcome: Renewed, step: Register | Deregister | None) -> None:
         self._settled()
         self.terms = outcome.terms
         self.listed_until_ms = self._started_ms + self.terms.lease_ms
         self._claimed_until_ms = now_ms + self.terms.lease_ms
         self._conflict_until_ms = self.listed_until_ms if outcome.conflict else None
+        if self._departing is not None and outcome.conflict and self._departing.reason is LeaveReason.RELAY_STOPPING:
+            self.forget()
         if isinstance(step, Register) and step.facts != self._facts:
             self._due_ms = now_ms
         else:
-            self._due_ms = self._started_ms + self.terms.spacing_ms * (1 - JITTER * self._draw())
+            self._due_ms = self._started_ms + int(self.terms.spacing_ms * (1 - JITTER * self._draw()))
 
-    def _refused(self, now_ms: float, outcome: Refused) -> None:
+    def _refused(self, now_ms: int, outcome: Refused) -> None:
         self.problem = outcome
         self._superseded = False
         self._tried = 0
         self.url = (self.url + 1) % self._urls
         self._due_ms = now_ms + self._pause(now_ms, self.terms.spacing_ms)
 
-    def _failed(self, now_ms: float, outcome: Failed) -> None:
+    def _failed(self, now_ms: int, outcome: Failed) -> None:
         self.problem = outcome
         self.url = (self.url + 1) % self._urls
         self._tried += 1
@@ -286,10 +292,11 @@ class Heartbeat:
         backoff = self.terms.retry_ms * 2 ** min(self.failed_rounds - 1, 10) * (0.5 + self._draw() / 2)
         self._due_ms = now_ms + self._pause(now_ms, max(backoff, outcome.retry_after_ms or 0))
 
-    def _pause(self, now_ms: float, wish_ms: float) -> float:
+    def _pause(self, now_ms: int, wish_ms: float) -> int:
         """``wish_ms``, within the interval, and within the lease as long as another attempt can save it."""
-        pause = min(wish_ms, self.terms.interval_ms)
+        pause_ms = int(min(wish_ms, self.terms.interval_ms))
         if self.listed_until_ms is None:
-            return pause
-        spare = self.listed_until_ms - now_ms - self.terms.attempt_ms - self.terms.lease_ms / 20
-        return min(pause, max(spare, self.terms.retry_ms)) if spare > -self.terms.lease_ms / 20 else pause
+            return pause_ms
+        margin_ms = self.terms.lease_ms // 20
+        spare_ms = self.listed_until_ms - now_ms - self.terms.attempt_ms - margin_ms
+        return min(pause_ms, max(spare_ms, self.terms.retry_ms)) if spare_ms > -margin_ms else pause_ms

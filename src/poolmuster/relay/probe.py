@@ -116,8 +116,12 @@ class Prober:
         tls: ssl.SSLContext | bool = True if access.tls is None else access.tls
         async with self._session.get(url, headers=headers, allow_redirects=False, ssl=tls) as response:
             if not body or response.status != HTTP_OK:
-                # Only the status matters. What is short is read all the same, so that the connection can be kept.
-                await _read(response, STATUS_BODY_LIMIT_BYTES)
+                # Only the status matters. A short body is read so that the connection can be kept; for one that may
+                # never end nobody waits.
+                if response.content_length is not None and response.content_length <= STATUS_BODY_LIMIT_BYTES:
+                    await _read(response, STATUS_BODY_LIMIT_BYTES)
+                else:
+                    response.close()
                 return response.status, b""
             content = await _read(response, BODY_LIMIT_BYTES)
         if content is None:

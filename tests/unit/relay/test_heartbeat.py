@@ -35,7 +35,7 @@ class World:
 
     urls: int = 1
     draw: float = 0.0
-    now_ms: float = 1_000.0
+    now_ms: int = 1_000
     ids: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class World:
         assert not isinstance(step, Wait)
         return step
 
-    def end(self, outcome: Outcome, after_ms: float = 0) -> None:
+    def end(self, outcome: Outcome, after_ms: int = 0) -> None:
         self.now_ms += after_ms
         self.beat.ended(self.now_ms, outcome)
 
@@ -133,7 +133,7 @@ def test_pauses_never_exceed_the_interval(urls: int, draw: float, retry_after_s:
         before_ms = world.now_ms
         world.step()
         assert world.now_ms - before_ms <= 5_000
-        world.end(Failed("busy", asked_s * 1000.0))
+        world.end(Failed("busy", asked_s * 1000))
 
 
 def test_retry_after_is_honoured_within_the_interval() -> None:
@@ -176,10 +176,10 @@ def test_one_lost_heartbeat_never_costs_the_lease(
         step = world.step()
         started_ms = world.now_ms
         if fails and not failed_before:
-            world.end(outcome, after_ms=step.timeout_ms * slowness)
+            world.end(outcome, after_ms=int(step.timeout_ms * slowness))
             failed_before = True
             continue
-        world.end(Renewed(terms), after_ms=step.timeout_ms * slowness_after)
+        world.end(Renewed(terms), after_ms=int(step.timeout_ms * slowness_after))
         assert world.now_ms - renewed_ms < terms.lease_ms
         renewed_ms, failed_before = started_ms, False
 

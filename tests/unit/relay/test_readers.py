@@ -1,0 +1,339 @@
+"""What the relay reads: labels, pools, tokens, URLs; and what it makes of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poolmuster.model.change import LeaveReason
+from poolmuster.model.errors import InvalidInput
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import parse_registration
+from poolmuster.relay.addresses import is_local, server_root, unreachable_announcement
+from poolmuster.relay.facts import facts_of, with_relay_id
+from poolmuster.relay.labels_file import parse_labels
+from poolmuster.relay.pool_files import PoolFiles
+from poolmuster.relay.pools_file import health_path_fault, parse_pools
+from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
+from poolmuster.relay.verdict import ServedModel, Serving, Unfit, Verdict
+from poolmuster.relay.watched_file import FILE_LIMIT_BYTES, WatchedFile, parse_token
+
+KEY = PoolKey("c", "ns", "n")
+POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")
+HERE = ("http://127.0.0.1:8080",)
+ELSEWHERE = ("http://localhost:8080", "https://discovery.example.com")
+
+
+def go_quote(text: str) -> str:
+    """As Go's ``%q`` writes what it takes for unprintable, and for the rest of the control characters."""
+    simple = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+    simple |= {"\\": "\\\\", '"': '\\"'}
+    escaped = ""
+    for char in text:
+        point = ord(char)
+        if char in simple:
+            escaped += simple[char]
+        elif point < 0x20 or point == 0x7F:
+            escaped += f"\\x{point:02x}"
+        elif char.isprintable():
+            escaped += char
+        else:
+            escaped += f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+    return f'"{escaped}"'
+
+
+NAMES = st.from_regex(r"[a-z]([a-z0-9.-]{0,10}/)?[a-z0-9]{1,10}-label", fullmatch=True)
+
+
+@given(st.dictionaries(NAMES, st.text(max_size=40), max_size=6))
+def test_labels_come_out_as_the_downward_api_put_them_in(labels: dict[str, str]) -> None:
+    content = "\n".join(f"{name}={go_quote(value)}" for name, value in labels.items())
+    assert parse_labels(content.encode()) == labels
+
+
+@pytest.mark.parametrize(
+    ("content", "labels"),
+    [
+        (b"", {}),
+        (b'tier="gold"\n\nbuild="two"\n', {"tier": "gold", "build": "two"}),
+        (b'a="\\xc3\\xa9"', {"a": "é"}),
+        (b'a="\\xff"', {"a": "\N{REPLACEMENT CHARACTER}"}),
+        (b'a="x=\\"y\\""\r\n', {"a": 'x="y"'}),
+        (b'app="x"\npod-template-hash="7d9f"\n', {"app": "x"}),
+        (b'a=""', {"a": ""}),
+    ],
+)
+def test_labels_of_a_file(content: bytes, labels: dict[str, str]) -> None:
+    assert parse_labels(content) == labels
+
+
+@pytest.mark.parametrize(
+    "content", [b"tier=gold", b'="x"', b'a="x', b'a="\\q"', b'a="\\ud800"', b'a="\\U00110000"', b"\xff", b'a="x" b']
+)
+def test_a_labels_file_of_another_form_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        parse_labels(content)
+
+
+@pytest.mark.parametrize(
+    ("url", "root", "shortened"),
+    [
+        ("http://h:8000", "http://h:8000", False),
+        ("http://h:8000/v1", "http://h:8000", True),
+        ("http://h:8000/v1/", "http://h:8000", True),
+        ("http://h/prefix/v1", "http://h/prefix", True),
+        ("http://h/xv1", "http://h/xv1", False),
+        ("http://v1", "http://v1", False),
+    ],
+)
+def test_the_root_of_a_server(url: str, root: str, shortened: bool) -> None:
+    assert server_root(url) == (root, shortened)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "a.localhost",
+        "localhost.localdomain",
+        "ip6-localhost",
+        "127.0.0.1",
+        "127.9.9.9",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0.0.0.0",
+        "0",
+        "[::1]",
+        "[::]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:0.0.0.0]",
+    ],
+)
+def test_hosts_that_mean_this_machine(host: str) -> None:
+    assert is_local(f"http://{host}:8000")
+    assert unreachable_announcement(f"http://{host}:8000", HERE) is None
+    assert unreachable_announcement(f"http://{host}:8000", ELSEWHERE) == ELSEWHERE[1]
+
+
+@pytest.mark.parametrize(
+    "host", ["example.com", "10.0.0.1", "[2001:db8::1]", "[::ffff:10.0.0.1]", "mylocalhost", "[fe80::1%25eth0]"]
+)
+def test_hosts_that_others_can_reach(host: str) -> None:
+    assert not is_local(f"http://{host}")
+    assert unreachable_announcement(f"http://{host}", ELSEWHERE) is None
+
+
+def test_facts_are_a_registration_of_all_that_is_known() -> None:
+    settings = PoolSettings(
+        key=KEY,
+        frontend_url="http://10.0.0.1:8000",
+        advertise_url="https://a.example.com",
+        region="r",
+        availability_zone="ra",
+        weight=0,
+        labels=(("tier", "gold"),),
+        aliases=(("org/b", "bee"), ("org/b", "b"), ("not-served", "x")),
+    )
+    models = (ServedModel("org/b", 4096), ServedModel("a"))
+    facts = facts_of(settings, {"tier": "iron", "zone": "z"}, models)
+    assert json.loads(facts) == {
+        "cluster_id": "c",
+        "namespace": "ns",
+        "dgd_name": "n",
+        "frontend_url": "https://a.example.com",
+        "location": {"region": "r", "availability_zone": "ra"},
+        "weight": 0,
+        "labels": {"tier": "gold", "zone": "z"},
+        "models": [{"id": "a"}, {"id": "org/b", "aliases": ["b", "bee"], "context_window": 4096}],
+    }
+    registration = parse_registration(with_relay_id(facts, 'odd "id"'))
+    assert registration.relay_id == 'odd "id"'
+    assert registration.pool.body == facts
+
+
+@given(st.permutations([ServedModel("a"), ServedModel("b", 1), ServedModel("c/d:e.f")]))
+def test_equal_facts_are_equal_bytes_whatever_the_order_of_the_models(models: list[ServedModel]) -> None:
+    assert facts_of(POOL, {}, tuple(models)) == facts_of(POOL, {}, tuple(reversed(models)))
+
+
+def test_a_server_is_up_with_the_first_good_probe_and_down_after_enough_failed_ones() -> None:
+    verdict = Verdict(unhealthy_after=3)
+    serving, unfit = Serving((ServedModel("a"),)), Unfit(LeaveReason.NO_MODELS, "none")
+    assert (verdict.current, verdict.failures) == (None, 0)
+    verdict.saw(unfit)
+    assert (verdict.current, verdict.failures) == (unfit, 1)
+    verdict.saw(serving)
+    for failures in (1, 2):
+        verdict.saw(unfit)
+        assert (verdict.current, verdict.latest, verdict.failures) == (serving, unfit, failures)
+    verdict.saw(unfit)
+    assert verdict.current == unfit
+
+
+def test_good_probes_between_failed_ones_keep_a_server_up() -> None:
+    verdict = Verdict(unhealthy_after=2)
+    serving, unfit = Serving((ServedModel("a"),)), Unfit(LeaveReason.FRONTEND_UNHEALTHY, "500")
+    for finding in (serving, unfit) * 5:
+        verdict.saw(finding)
+        assert verdict.current == serving
+
+
+POOLS = b"""
+[[pools]]
+name = "llama"
+frontend = "http://llama.inference.svc:8000/v1"
+
+[[pools]]
+name = "qwen"
+frontend = "http://10.0.0.2:8000"
+cluster_id = "other"
+namespace = "team"
+advertise_url = "https://qwen.example.com/"
+health_path = "/healthz"
+frontend_token_file = "/t"
+frontend_ca_cert = "/c"
+region = "eu"
+availability_zone = "eu-a"
+weight = 7
+labels_file = "/l"
+labels = { tier = "gold", team = "a" }
+aliases = { "Qwen/Qwen3-32B" = ["qwen", "q"] }
+"""
+
+DEFAULTS = PoolDefaults(cluster_id="c", namespace="ns", region="us", labels=(("tier", "iron"),))
+
+
+def test_a_pools_file_takes_from_the_flags_what_it_does_not_say() -> None:
+    llama, qwen = parse_pools(POOLS, DEFAULTS, ELSEWHERE)
+    assert llama == PoolSettings(
+        key=PoolKey("c", "ns", "llama"),
+        frontend_url="http://llama.inference.svc:8000",
+        advertise_url="http://llama.inference.svc:8000",
+        region="us",
+        labels=(("tier", "iron"),),
+    )
+    assert qwen == PoolSettings(
+        key=PoolKey("other", "team", "qwen"),
+        frontend_url="http://10.0.0.2:8000",
+        advertise_url="https://qwen.example.com",
+        health_path="/healthz",
+        token_file="/t",
+        ca_cert="/c",
+        region="eu",
+        availability_zone="eu-a",
+        weight=7,
+        labels_file="/l",
+        labels=(("tier", "gold"), ("team", "a")),
+        aliases=(("Qwen/Qwen3-32B", "qwen"), ("Qwen/Qwen3-32B", "q")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"pools = 3", "not a list of pools"),
+        (b"[[pools]]\nname = 'a'", "frontend"),
+        (b"[[pools]]\nname = 'a'\nfrontend = 'http://h'\ncolour = 'red'", "colour"),
+        (b"[[pools]]\nname = 'a'\nfrontend = 'ftp://h'", "/pools/0/frontend"),
+        (b"[[pools]]\nname = ''\nfrontend = 'http://h'", "/pools/0/dgd_name"),
+        (b"[[pools]]\nname = 'a'\nfrontend = 'http://h'\nweight = -1", "/pools/0/weight"),
+        (b"[[pools]]\nname = 'a'\nfrontend = 'http://h'\nhealth_path = 'x'", "/pools/0/health_path"),
+        (b"[[pools]]\nname = 'a'\nfrontend = 'http://h'\n[[pools]]\nname = 'a'\nfrontend = 'http://h'", "twice"),
+        (b"[[pools]]\nname = 'a'\nfrontend = 'http://localhost:8000'", "elsewhere"),
+        (b"= =", "not TOML"),
+        (b"\xff", "not TOML"),
+        (b"[[pools]]\nname = 'a'\nfrontend = 'http://h'\n" * 2001, "at most"),
+    ],
+)
+def test_a_pools_file_that_is_wrong_says_where(content: bytes, says: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_pools(content, DEFAULTS, ELSEWHERE)
+    assert says in caught.value.detail + "".join(f"{fault.pointer} {fault.detail}" for fault in caught.value.faults)
+
+
+def test_a_pool_without_a_cluster_anywhere_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="not valid"):
+        parse_pools(POOLS, PoolDefaults(), HERE)
+
+
+@pytest.mark.parametrize("path", ["health", "", "/he alth", "/é", "/x#y"])
+def test_health_paths_that_are_none(path: str) -> None:
+    assert health_path_fault(path) is not None
+
+
+def test_a_watched_file_keeps_its_last_good_content(tmp_path: Path) -> None:
+    path = tmp_path / "labels"
+    watched: WatchedFile[dict[str, str]] = WatchedFile(str(path), parse_labels, {})
+    assert watched.refresh()
+    assert "cannot be read" in str(watched.problem)
+    assert not watched.refresh()
+    path.write_text('a="1"')
+    assert watched.refresh()
+    assert (watched.value, str(watched.problem)) == ({"a": "1"}, "None")
+    assert not watched.refresh()
+    path.write_text("nonsense")
+    assert watched.refresh()
+    assert watched.value == {"a": "1"}
+    assert "line 1" in str(watched.problem)
+    path.write_text('a="1"')
+    assert watched.refresh(), "that the problem is gone is news"
+    assert str(watched.problem) == "None"
+    path.write_bytes(b"\n" * (FILE_LIMIT_BYTES + 1))
+    assert watched.refresh()
+    assert "over" in str(watched.problem)
+
+
+def test_a_watched_file_follows_the_swap_of_a_link_as_kubernetes_does_it(tmp_path: Path) -> None:
+    for version in ("1", "2"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "labels").write_text(f'v="{version}"')
+    data = tmp_path / "..data"
+    data.symlink_to("1")
+    (tmp_path / "labels").symlink_to("..data/labels")
+    watched: WatchedFile[dict[str, str]] = WatchedFile(str(tmp_path / "labels"), parse_labels, {})
+    watched.refresh()
+    swapped = tmp_path / "..new"
+    swapped.symlink_to("2")
+    swapped.rename(data)
+    assert watched.refresh()
+    assert watched.value == {"v": "2"}
+
+
+def test_files_of_a_pool(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret-token\n")
+    (tmp_path / "ca").write_text("no certificate")
+    files = PoolFiles(
+        PoolSettings(
+            key=KEY,
+            frontend_url="http://h",
+            advertise_url="http://h",
+            token_file=str(tmp_path / "token"),
+            ca_cert=str(tmp_path / "ca"),
+        )
+    )
+    assert files.refresh()
+    assert (files.token, files.tls, files.labels) == ("secret-token", None, {})
+    assert len(files.problems) == 1
+    assert "PEM" in files.problems[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n", b"two words", b"two\nlines", "é".encode()])
+def test_a_token_file_without_a_token_is_refused_without_showing_it(content: bytes) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_token(content)
+    assert "words" not in caught.value.detail
+
+
+def test_the_namespace_is_the_pods_else_default(tmp_path: Path) -> None:
+    path = tmp_path / "namespace"
+    assert pod_namespace(path) == "default"
+    path.write_text("inference\n")
+    assert pod_namespace(path) == "inference"
+    path.write_bytes(b"\xff")
+    assert pod_namespace(path) == "default"
