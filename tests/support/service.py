@@ -77,9 +77,9 @@ class Stream:
             self.status = message["status"]
             self.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
             return
-        # As a server does: what was handed over is on its way, and only then a full buffer makes the sender wait.
-        self.data += message["body"]
         await self._reads.wait()
+        if not self._gone.is_set():
+            self.data += message["body"]
 
     def stall(self) -> None:
         """Read no more, so that the service has to wait."""

@@ -14,6 +14,9 @@ TRAIL_LIMIT = 8
 TRAILS_LIMIT = 20_000
 """How many pools' relays are remembered at once; the pool that was first remembered is forgotten first."""
 
+SPANS_LIMIT = 20_000
+"""How many conflicts are remembered at once; the one that first began is forgotten first."""
+
 
 class ConflictSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One conflict: who took turns, since when, and when last (in lease time)."""
@@ -65,6 +68,8 @@ class Conflicts:
             last_ms=now_ms,
             lease_ms=lease_ms,
         )
+        if len(self._spans) > SPANS_LIMIT:
+            del self._spans[next(iter(self._spans))]
         return going_on is None
 
     def span(self, key: PoolKey, now_ms: int) -> ConflictSpan | None:

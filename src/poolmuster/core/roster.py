@@ -20,6 +20,9 @@ from poolmuster.model.change import Cause, ChangeKind, Departure, LeaveReason
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool, Registration
 
+SPARE_ENDS = 1000
+"""How many ends of pools that already left may stand in the queue, beside one for each that lives."""
+
 
 class Entry(msgspec.Struct, gc=False):
     """One live registration. Times are lease time; ``queued_ms`` is the end under which it stands in the queue."""
@@ -94,7 +97,7 @@ class Roster:
             relay = None if registration.relay_id is None else (registration.relay_id, started_ms)
             self._entries[key] = Entry(registration, renewal.lease_ms, ends_ms, ends_ms, started_ms, relay)
             self._longest_lease_ms = max(self._longest_lease_ms, renewal.lease_ms)
-            heapq.heappush(self._ends, (ends_ms, key))
+            self._push(ends_ms, key)
             return Step(kind=ChangeKind.ADDED, after=pool)
         self._note_relay(key, entry, registration.relay_id, started_ms, renewal.lease_ms)
         before = entry.registration.pool
@@ -148,7 +151,14 @@ class Roster:
 
     def _queue(self, key: PoolKey, entry: Entry, ends_ms: int) -> None:
         entry.queued_ms = ends_ms
+        self._push(ends_ms, key)
+
+    def _push(self, ends_ms: int, key: PoolKey) -> None:
         heapq.heappush(self._ends, (ends_ms, key))
+        if len(self._ends) > 2 * len(self._entries) + SPARE_ENDS:
+            # Pools that left stay queued until their end: what comes and goes all the time would fill the queue.
+            self._ends = [(entry.queued_ms, each) for each, entry in self._entries.items()]
+            heapq.heapify(self._ends)
 
     def next_end_ms(self) -> int | None:
         """The earliest moment (monotonic) at which a lease could end; it may turn out to have been renewed."""

@@ -1,0 +1,65 @@
+"""The history's bounds, and that a place in it leads on without loss or is refused."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poolmuster.core.history import OVERHEAD_BYTES, History, change_bytes
+from poolmuster.model.change import Change, ChangeKind
+from tests.support.registrations import pool
+
+
+def change(number: int, clock_ms: int = 0, padding: int = 0) -> Change:
+    before = pool("a", x="x" * padding) if padding else None
+    return Change(number=number, kind=ChangeKind.CHANGED, at_ms=0, clock_ms=clock_ms, before=before)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 400), max_size=40),
+    limit_changes=st.integers(1, 10),
+    limit_bytes=st.integers(1, 3000),
+    at_most=st.none() | st.integers(1, 5),
+)
+def test_it_holds_the_latest_changes_within_both_bounds(
+    sizes: list[int], limit_changes: int, limit_bytes: int, at_most: int | None
+) -> None:
+    history = History(limit_changes, limit_bytes, 0)
+    changes = [change(number, number, size) for number, size in enumerate(sizes, 1)]
+    for each in changes:
+        history.append(each)
+        assert len(history) <= limit_changes
+        assert history.size_bytes == sum(map(change_bytes, history.latest())) <= limit_bytes
+    held = history.latest()
+    assert held == changes[len(changes) - len(held) :]
+    assert history.number == len(changes)
+    assert history.floor == len(changes) - len(held)
+    for number in range(-1, len(changes) + 3):
+        expected = changes[number:][:at_most] if history.floor <= number <= history.number else None
+        assert history.since(number, at_most) == expected
+
+
+def test_it_forgets_no_more_than_it_must() -> None:
+    history = History(100, 3 * OVERHEAD_BYTES, 0)
+    for number in range(1, 6):
+        history.append(change(number))
+    assert [each.number for each in history.latest()] == [3, 4, 5]
+
+
+@given(st.integers(0, 300), st.none() | st.integers(1, 300))
+def test_a_place_far_back_leads_on_like_one_nearby(number: int, at_most: int | None) -> None:
+    history = History(1000, 1 << 30, 0)
+    for each in range(1, 301):
+        history.append(change(each))
+    found = history.since(number, at_most)
+    assert found is not None
+    assert [each.number for each in found] == list(range(number + 1, 301))[:at_most]
+
+
+def test_it_tells_how_far_back_it_knows_and_what_is_newer() -> None:
+    history = History(3, 1 << 20, 50)
+    assert history.known_since_ms == 50
+    for number in range(1, 6):
+        history.append(change(number, 100 * number))
+    assert history.known_since_ms == 200
+    assert [each.number for each in history.newer_than(400)] == [5]
+    assert [each.number for each in history.newer_than(0)] == [3, 4, 5]
+    assert history.newer_than(500) == []
