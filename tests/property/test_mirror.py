@@ -103,6 +103,6 @@ def test_the_mirror_equals_the_list_and_the_usable_set_lacks_nothing_that_may_li
         assert list(mirror.pools.items()) == list(listed.items())
         assert mirror.pools_json == canonical(list(listed.values()))
         assert mirror.complete == service.complete
-        expected = {key: True for key in listed} | dict.fromkeys(service.unconfirmed, False)
+        expected = dict.fromkeys(listed, True) | dict.fromkeys(service.unconfirmed, False)
         assert {key: each.confirmed for key, each in mirror.usable.items()} == expected
         assert list(mirror.usable) == sorted(expected)

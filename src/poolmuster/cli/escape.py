@@ -17,7 +17,7 @@ def _unsafe(char: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """``text`` in one line, with each character that a terminal would act on written as ``\\x1b``, ``\\u202e``."""
+    r"""``text`` in one line, with each character that a terminal would act on written as ``\x1b``, ``\u202e``."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(char.encode("unicode_escape").decode() if _unsafe(char) else char for char in text)

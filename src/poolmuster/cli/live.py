@@ -1,6 +1,7 @@
 """The live list: redrawn on a terminal, a line for each change in a pipe, an object a line as JSON."""
 
 import asyncio
+import contextlib
 import json
 import sys
 
@@ -26,10 +27,14 @@ from poolmuster.client import (
     UpdateKind,
 )
 from poolmuster.client.api import Filters
-from poolmuster.client.clock import LoopClock
+from poolmuster.client.clock import MachineClock
 from poolmuster.client.events import Completeness, Event, Removed, Shown, Snapshot
 
 REDRAW_S = 1.0
+"""How often ages and remaining times are drawn anew."""
+
+BURST_S = 0.1
+"""Changes that come this close together are drawn as one."""
 
 
 async def watch(settings: ClientSettings, chosen: Filters, output: str) -> None:
@@ -66,7 +71,7 @@ async def _objects(updates: Subscription) -> None:
 
 
 async def _lines(updates: Subscription) -> None:
-    clock = LoopClock()
+    clock = MachineClock()
     async for update in updates:
         _tell_connection(update)
         for line in lines_of(update.event) if update.event is not None else ():
@@ -84,7 +89,7 @@ def lines_of(event: Event) -> list[str]:
     """An event of the watch as lines for people."""
     match event:
         case Snapshot():
-            head = f"snapshot  {len(event.pools)} pools, {_completeness(event)}"
+            head = f"snapshot  {count_of(len(event.pools))}, {_completeness(event)}"
             return [head, *(_pool_line("listed", pool) for pool in event.pools.values())]
         case Shown():
             return [_pool_line(event.type, event.pool)]
@@ -109,17 +114,17 @@ async def _redraw(follower: Follower, updates: Subscription, *, wide: bool) -> N
     with Live(console=Console(file=sys.stdout), auto_refresh=False, screen=False) as live:
         while True:
             rows = [row(pool, wide=wide) for pool in follower.pools.values()]
-            live.update(Group(drawn(columns(wide=wide), rows), Text(footer(follower), style="dim")), refresh=True)
-            try:
+            # The state stands first: of a list longer than the terminal the end is cut off.
+            live.update(Group(Text(state_line(follower), style="dim"), drawn(columns(wide=wide), rows)), refresh=True)
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REDRAW_S):
                     await anext(updates)
-            except TimeoutError:
-                continue
+                    await asyncio.sleep(BURST_S)
+                    updates.take_all()
 
 
-def footer(follower: Follower) -> str:
-    """The line below the table: how many, how complete, how old."""
-    count = len(follower.pools)
+def state_line(follower: Follower) -> str:
+    """The line above the table: how many, how complete, how old."""
     if follower.complete:
         state = "complete"
     elif follower.connected_url is not None:
@@ -127,4 +132,9 @@ def footer(follower: Follower) -> str:
     else:
         why = follower.last_error.detail if follower.last_error is not None else "reconnecting"
         state = f"as of {duration(follower.age_ms or 0)} ago: {why}"
-    return visible(f"{count} pool{'' if count == 1 else 's'}, {state}")
+    return visible(f"{count_of(len(follower.pools))}, {state}")
+
+
+def count_of(pools: int) -> str:
+    """How many, in words."""
+    return f"{pools} pool{'' if pools == 1 else 's'}"

@@ -1,7 +1,6 @@
 """``poolmuster``: one command, whose subcommands are imported only when they are used."""
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -29,30 +28,24 @@ class Commands(Ending, click.Group):
     """The subcommands. Each is the object ``command`` of the module of its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in (*PROGRAMS, *OPERATORS) if find_spec(_module(name)) is not None]
+        return [*PROGRAMS, *OPERATORS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: Command = import_module(_module(cmd_name)).command
+        command: Command = import_module(f"poolmuster.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        names = self.list_commands(ctx)
         for heading, commands in (("Programs", PROGRAMS), ("Commands", OPERATORS)):
-            if records := [(name, text) for name, text in commands.items() if name in names]:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
+            with formatter.section(heading):
+                formatter.write_dl(list(commands.items()))
 
     def all_variables(self) -> set[str]:
         """The environment variables of every command's flags."""
         ctx = click.Context(self)
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         return {variable for found in commands if isinstance(found, Command) for variable in found.variables}
-
-
-def _module(name: str) -> str:
-    return f"poolmuster.cli.{name}"
 
 
 @click.group("poolmuster", cls=Commands, epilog=HELP_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -31,6 +31,12 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
     def is_fresh(self) -> bool:
         return self.state == "fresh"
 
+    def later(self, passed_ms: int) -> "SourceReport":
+        """As it is ``passed_ms`` after it was told, if nothing else has happened."""
+        if self.clears_in_ms is None:
+            return self
+        return msgspec.structs.replace(self, clears_in_ms=max(0, self.clears_in_ms - passed_ms))
+
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A list of pools. ``body`` is the answer byte for byte; ``instance`` is the boot id of who gave it."""

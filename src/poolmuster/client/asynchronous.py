@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 
 from poolmuster.client.answers import Answer, Listing
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
-from poolmuster.client.clock import LoopClock
+from poolmuster.client.clock import MachineClock
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.transport import open_session
@@ -53,8 +53,8 @@ class AsyncClient:
         chance: random.Random | None = None,
     ) -> None:
         self.settings = settings_of(urls)
-        self._clock = clock or LoopClock()
-        self._chance = chance or random.Random()
+        self._clock = clock or MachineClock()
+        self._chance = chance or random.Random()  # noqa: S311 - it spreads clients out, and guards nothing
         self._session: ClientSession | None = None
         self.apis: tuple[DiscoveryApi, ...] = ()
         """Each instance by itself."""

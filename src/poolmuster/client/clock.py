@@ -1,14 +1,14 @@
-"""The clock of a client that is used on its own: the event loop's."""
+"""The real clock, for a client that is used on its own."""
 
 import asyncio
 import time
 
 
-class LoopClock:
-    """`poolmuster.ports.clock.Clock` by the running event loop."""
+class MachineClock:
+    """`poolmuster.ports.clock.Clock` of this machine; its times may be read in any thread."""
 
     def monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
+        return time.monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

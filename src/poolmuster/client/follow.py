@@ -70,8 +70,9 @@ class Follower:
 
     @property
     def sources(self) -> tuple[SourceReport, ...]:
-        """The sources of the list as the service last told them."""
-        return self._mirror.sources
+        """The sources of the list as the service last told them, with the time that has passed since taken off."""
+        passed_ms = self._clock.monotonic_ms() - self._mirror.told_ms
+        return tuple(source.later(passed_ms) for source in self._mirror.sources)
 
     @property
     def revision(self) -> str | None:

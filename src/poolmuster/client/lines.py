@@ -4,7 +4,7 @@ from poolmuster.client.errors import BadAnswer
 
 
 class LineSplitter:
-    """Lines end with ``\\n`` alone: other line breaks may stand inside JSON strings."""
+    r"""Lines end with ``\n`` alone: other line breaks may stand inside JSON strings."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -32,6 +32,8 @@ class Mirror:
         self.complete = False
         """Whether the service last said that its list is complete."""
         self.sources: tuple[SourceReport, ...] = ()
+        """The sources as they were told at ``told_ms``."""
+        self.told_ms = 0
         self.revision: str | None = None
 
     @property
@@ -58,8 +60,7 @@ class Mirror:
         if isinstance(event, Snapshot):
             return self._replace(event, now_ms)
         if isinstance(event, Completeness):
-            self.complete, self.sources = event.complete, event.sources
-            return self._forget_all() if event.complete else ()
+            return self._judge(event, now_ms)
         if isinstance(event, Shown):
             self._pools[event.key] = event.pool
             self._unconfirmed.pop(event.key, None)
@@ -82,10 +83,12 @@ class Mirror:
             self._unconfirmed.pop(key, None)
         self._pools = dict(event.pools)
         self.has_list = True
-        self.complete, self.sources = event.complete, event.sources
-        return self._forget_all() if event.complete else ()
+        return self._judge(event, now_ms)
 
-    def _forget_all(self) -> tuple[PoolKey, ...]:
+    def _judge(self, event: Snapshot | Completeness, now_ms: int) -> tuple[PoolKey, ...]:
+        self.complete, self.sources, self.told_ms = event.complete, event.sources, now_ms
+        if not event.complete:
+            return ()
         gone = tuple(sorted(self._unconfirmed))
         self._unconfirmed.clear()
         return gone

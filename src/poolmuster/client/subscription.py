@@ -64,6 +64,12 @@ class Subscription:
         self._ended, self._error = True, error
         self._wake.set()
 
+    def take_all(self) -> list[Update]:
+        """The updates that wait, without waiting for more."""
+        waiting = list(self._queue)
+        self._queue.clear()
+        return waiting
+
     def __aiter__(self) -> "Subscription":
         return self
 

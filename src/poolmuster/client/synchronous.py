@@ -132,7 +132,7 @@ class SyncFollower:
     @property
     def sources(self) -> tuple[SourceReport, ...]:
         """The sources as last told (`Follower.sources`)."""
-        return self._follower.sources
+        return self._read(lambda: self._follower.sources)
 
     @property
     def age_ms(self) -> int | None:

@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import ClientSettings
@@ -113,7 +113,7 @@ class Scene:
         )
         self.updates: Subscription = self.follower.updates()
 
-    async def __aenter__(self) -> "Scene":
+    async def __aenter__(self) -> Self:
         self.running = asyncio.create_task(self.follower.run())
         await self.clock.settle()
         return self
@@ -144,9 +144,6 @@ class Scene:
         """The usable set: name to confirmed."""
         return {key.dgd_name: each.confirmed for key, each in self.follower.usable.items()}
 
-    async def drain(self, wanted: Callable[[Update], bool] = lambda _: True) -> list[Update]:
+    def drain(self, wanted: Callable[[Update], bool] = lambda _: True) -> list[Update]:
         """The updates so far."""
-        found = []
-        while self.updates._queue:
-            found.append(await anext(self.updates))
-        return [update for update in found if wanted(update)]
+        return [update for update in self.updates.take_all() if wanted(update)]
