@@ -22,8 +22,6 @@ STATUS_BODY_LIMIT_BYTES = 64 * 1024
 MODELS_LIMIT = 4_096
 CONTEXT_WINDOW_LIMIT = 2**53
 READY_AT_ONCE = 8
-READY_AGAIN_PROBES = 30
-"""A model without a ready page is asked for one again after so many probes, so as not to fill the server's log."""
 
 HTTP_OK = 200
 HTTP_NOT_FOUND = 404
@@ -52,12 +50,9 @@ class Prober:
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._no_ready_page: dict[str, int] = {}
-        self._probes = 0
 
     async def probe(self, access: ProbeAccess, timeout_s: float) -> Finding:
         """Look once, within ``timeout_s`` in all. Never raises for what the server does or fails to do."""
-        self._probes += 1
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._look(access)
@@ -84,21 +79,12 @@ class Prober:
         return Serving(ready)
 
     async def _ready(self, access: ProbeAccess, listed: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
-        ids = {model.id for model in listed}
-        self._no_ready_page = {name: at for name, at in self._no_ready_page.items() if name in ids}
         slots = asyncio.Semaphore(READY_AT_ONCE)
 
         async def is_ready(model: ServedModel) -> bool:
-            asked = self._no_ready_page.get(model.id)
-            if asked is not None and self._probes - asked < READY_AGAIN_PROBES:
-                return True
             async with slots:
                 status, _ = await self._get(access, f"/v1/models/{quote(model.id, safe='')}/ready", body=False)
-            if status in (HTTP_OK, HTTP_UNAVAILABLE):
-                self._no_ready_page.pop(model.id, None)
-                return status == HTTP_OK
-            self._no_ready_page[model.id] = self._probes
-            return True
+            return status != HTTP_UNAVAILABLE
 
         try:
             async with asyncio.TaskGroup() as group:
