@@ -62,5 +62,6 @@ def _private_network() -> Path | None:
 
 DYNAMO = Part("NVIDIA Dynamo", _dynamo_python, "'make parts' installs it (690 MB)")
 ETCD = Part("etcd", _program("etcd"), "'make parts' installs Debian's etcd-server")
+NGINX = Part("nginx", _program("nginx"), "'make parts' installs Debian's nginx-light")
 CHROMIUM = Part("Chromium", _program("chromium"), "install Debian's chromium")
 PRIVATE_NETWORK = Part("a private network namespace", _private_network, "it needs root and util-linux's unshare")
