@@ -3,7 +3,7 @@
 import asyncio
 import json
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import msgspec
@@ -147,7 +147,7 @@ class Service:
         self.streams: list[Stream] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> "Service":
+    async def __aenter__(self) -> Self:
         instance = self.instance
         for run in (
             instance.store.run,

@@ -27,10 +27,10 @@ RECORDS_LIMIT = 100_000
 
 
 class Record(msgspec.Struct, gc=False):
-    """What is remembered of a key, live or not: who registered last, and whether that relay left since."""
+    """What is remembered of a key, live or not: who registered last, and who deregistered it since, by its id."""
 
     relay_id: str | None
-    left: bool
+    left_relay_id: str | None
     at_ms: int
 
 
@@ -61,22 +61,22 @@ class MemoryStore:
         now_ms = self._clock.monotonic_ms()
         record = self._records.get(registration.key)
         if record is None:
-            self._records[registration.key] = Record(registration.relay_id, False, now_ms)
+            self._records[registration.key] = Record(registration.relay_id, None, now_ms)
         else:
             if self._bars(record, registration, now_ms):
                 raise RelayLeft(
-                    f"Relay {registration.relay_id!r} deregistered this pool. A relay that starts again takes a new relay_id."
+                    f"Relay {registration.relay_id!r} deregistered this pool. "
+                    "A relay that starts again takes a new relay_id."
                 )
-            record.relay_id, record.left, record.at_ms = registration.relay_id, False, now_ms
+            record.relay_id, record.left_relay_id, record.at_ms = registration.relay_id, None, now_ms
             self._records.move_to_end(registration.key)
         self._tell(now_ms, renewals=(Renewal(registration, self._lease_ms, self._lease_ms),))
 
     @staticmethod
     def _bars(record: Record, registration: Registration, now_ms: int) -> bool:
         return (
-            record.left
-            and record.relay_id is not None
-            and record.relay_id == registration.relay_id
+            record.left_relay_id is not None
+            and record.left_relay_id == registration.relay_id
             and now_ms - record.at_ms < REMEMBERED_MS
         )
 
@@ -85,7 +85,7 @@ class MemoryStore:
         record = self._records.get(departure.key)
         if record is None or (departure.relay_id is not None and departure.relay_id != record.relay_id):
             return
-        record.relay_id, record.left, record.at_ms = departure.relay_id, True, now_ms
+        record.left_relay_id, record.at_ms = departure.relay_id, now_ms
         self._records.move_to_end(departure.key)
         self._tell(now_ms, departures=(departure,))
 
@@ -102,6 +102,9 @@ class MemoryStore:
             self._warm_at_ms = now_ms + self._lease_ms
             self._since_at_ms = self._clock.wall_ms()
             self._warmed = False
+        elif self._warm_at_ms > now_ms - credit_ms:
+            # What was not heard while warming up must still have its lease to come in.
+            self._warm_at_ms += credit_ms
         assert self._observer is not None, "a store is attached before it is used"
         self._observer.observe(
             Reading(started_ms=now_ms, credit_ms=credit_ms, renewals=renewals, departures=departures)

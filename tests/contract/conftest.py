@@ -1,0 +1,110 @@
+"""A store under contract: with the projection that hears it and a clock that the test moves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from poolmuster.core.history import History
+from poolmuster.model.change import Change, LeaveReason
+from poolmuster.model.key import PoolKey
+from poolmuster.model.source import Source
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.store import RegistrationStore
+from poolmuster.service.projection import Observations, Projection
+from poolmuster.storage.memory import MemoryStore
+from tests.support.clock import ManualClock
+from tests.support.registrations import departure, key, registration
+
+LEASE_MS, HEARTBEAT_MS = 15_000, 5_000
+MakeStore = Callable[[Clock, int, int], RegistrationStore]
+
+STORES: dict[str, MakeStore] = {"memory": MemoryStore}
+"""Each store that must keep the contract, made from a clock, a lease and a heartbeat interval."""
+
+
+class World:
+    """One store, its reader and its time."""
+
+    def __init__(self, make_store: MakeStore, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
+        self.store = make_store(self.clock, LEASE_MS, HEARTBEAT_MS)
+        self.changes: list[Change] = []
+        self.conflicts: list[tuple[PoolKey, tuple[str, ...]]] = []
+        self.projection = Projection(
+            boot_id="boot",
+            clock=self.clock,
+            store=self.store,
+            history=History(1000, 1 << 20, self.clock.monotonic_ms()),
+            wake=lambda: None,
+            observations=Observations(self.changes.append, lambda *told: self.conflicts.append(told)),
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.projection.run)]
+        await self.clock.settle()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def put(self, name: str = "a", relay_id: str | None = "r", **facts: Any) -> None:
+        """Register, and let it be read."""
+        await self.store.put(registration(name, relay_id, **facts))
+        await self.clock.settle()
+
+    async def leave(self, name: str = "a", relay_id: str | None = None, reason: LeaveReason | None = None) -> None:
+        """Deregister, and let it be read."""
+        await self.store.leave(departure(name, relay_id, reason))
+        await self.clock.settle()
+
+    async def keep_alive(self, *names: str, for_ms: int, relay_id: str = "r") -> None:
+        """Let time pass with a heartbeat of each pool every interval."""
+        for _ in range(for_ms // HEARTBEAT_MS):
+            for name in names:
+                await self.put(name, relay_id)
+            await self.clock.advance(HEARTBEAT_MS)
+
+    @property
+    def listed(self) -> list[str]:
+        """The names of the listed pools."""
+        return [pool.key.dgd_name for pool in self.projection.listing]
+
+    @property
+    def told(self) -> list[str]:
+        """What watchers were told, in short: ``added a``, ``completeness``."""
+        return [f"{each.kind} {each.pool.key.dgd_name}" if each.pool else str(each.kind) for each in self.changes]
+
+    def complete(self) -> bool:
+        """Whether the list is complete, if somebody asks right now."""
+        return self.projection.completeness().complete
+
+    @property
+    def source(self) -> Source:
+        """The only source."""
+        (source,) = self.projection.completeness().sources
+        return source
+
+    def lease_ends_in_ms(self, name: str = "a") -> int:
+        """What is left of a pool's lease."""
+        lease = self.projection.lease(key(name))
+        assert lease is not None
+        return lease.ends_at_ms - self.clock.wall_ms()
+
+
+@pytest.fixture(params=sorted(STORES))
+def make_store(request: pytest.FixtureRequest) -> MakeStore:
+    return STORES[request.param]
+
+
+@pytest.fixture
+async def world(make_store: MakeStore) -> AsyncIterator[World]:
+    async with World(make_store) as world:
+        yield world
