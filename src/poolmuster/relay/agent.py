@@ -45,7 +45,7 @@ class Agent:
         *,
         urls: tuple[str, ...],
         discovery: Discovery,
-        prober: Callable[[], Prober],
+        prober: Prober,
         probing: ProbeSettings,
         clock: Clock,
         new_id: Callable[[], str],
@@ -54,7 +54,7 @@ class Agent:
         self.counts = PoolCounts()
         self._urls = urls
         self._discovery = discovery
-        self._new_prober = prober
+        self._prober = prober
         self._probing = probing
         self._clock = clock
         self._draw = draw
@@ -74,7 +74,6 @@ class Agent:
         self.settings = settings
         self._files = PoolFiles(settings)
         self._verdict = Verdict(self._probing.unhealthy_after)
-        self._prober = self._new_prober()
 
     async def run(self, first_after_ms: float = 0) -> None:
         """Probe and register until `stop` is called. ``first_after_ms`` delays the first probe."""

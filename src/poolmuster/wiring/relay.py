@@ -81,6 +81,7 @@ async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         services = Services(await stack.enter_async_context(open_session(client)), client)
         probes = await stack.enter_async_context(open_probe_session())
+        prober = Prober(probes)
         clock, boot_id = SystemClock(), secrets.token_hex(6)
 
         def agent(pool: PoolSettings) -> Agent:
@@ -88,7 +89,7 @@ async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
                 pool,
                 urls=settings.discovery,
                 discovery=services,
-                prober=lambda: Prober(probes),
+                prober=prober,
                 probing=settings.probe,
                 clock=clock,
                 new_id=lambda: secrets.token_hex(8),

@@ -82,7 +82,7 @@ class World:
             settings,
             urls=URLS,
             discovery=self,
-            prober=lambda: FakeProber(self),
+            prober=FakeProber(self),
             probing=ProbeSettings(),
             clock=self.clock,
             new_id=lambda: f"id-{next(self.ids)}",
