@@ -27,8 +27,8 @@ from poolmuster.client import (
     UpdateKind,
 )
 from poolmuster.client.api import Filters
-from poolmuster.client.clock import MachineClock
 from poolmuster.client.events import Completeness, Event, Removed, Shown, Snapshot
+from poolmuster.ports.system_clock import SystemClock
 
 REDRAW_S = 1.0
 """How often ages and remaining times are drawn anew."""
@@ -71,7 +71,7 @@ async def _objects(updates: Subscription) -> None:
 
 
 async def _lines(updates: Subscription) -> None:
-    clock = MachineClock()
+    clock = SystemClock()
     async for update in updates:
         _tell_connection(update)
         for line in lines_of(update.event) if update.event is not None else ():

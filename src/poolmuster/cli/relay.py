@@ -6,6 +6,7 @@ import click
 
 from poolmuster.cli.discovery import client_settings, discovery_options
 from poolmuster.cli.ending import ExitCode, describe, say
+from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option, refuse_foreign
 from poolmuster.cli.values import ADDRESS, LABEL, POSITIVE_SECONDS, URL, PairType
@@ -79,20 +80,7 @@ ONE_POOL_FLAGS = (
 )
 @option("--listen", type=ADDRESS, default="127.0.0.1:8081", group=ITSELF, help="Address of its health and metrics.")
 @option("--allow-anonymous", is_flag=True, group=ITSELF, help="Serve those to the network without credentials.")
-@option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default=None,
-    group="Logging",
-    help="Default: text on a terminal, else json.",
-)
-@option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    group="Logging",
-    help="The least that is logged.",
-)
+@logging_options
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
     """Run beside a pool: find what it serves and register it.

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option
 from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, SECONDS, PairType
@@ -35,7 +36,7 @@ _LIMITS = {
 
 
 ROUTER = PairType("id", "url")
-SERVING, MODES, LEASES, LOGGING = "Serving", "Modes", "Leases", "Logging"
+SERVING, MODES, LEASES = "Serving", "Modes", "Leases"
 REGISTRATIONS = "With --pool-discovery registrations"
 
 
@@ -106,20 +107,7 @@ def _limit_options(function: Any) -> Any:
     help="A router replica that relays should know of. Repeatable.",
 )
 @_limit_options
-@option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default=None,
-    group="Logging",
-    help="Default: text on a terminal, else json.",
-)
-@option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    group="Logging",
-    help="The least that is logged.",
-)
+@logging_options
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
     """Run the discovery service: take registrations with leases, list and stream the live pools."""

@@ -16,9 +16,9 @@ from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import KEY
 from poolmuster.client import AsyncClient, ClientSettings, Document
 from poolmuster.client.answers import key_of, read_sources
-from poolmuster.client.clock import MachineClock
 from poolmuster.model.errors import NotFound
 from poolmuster.model.key import PoolKey
+from poolmuster.ports.system_clock import SystemClock
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ def command(key: PoolKey, model: str | None, **values: Any) -> int:
 
 async def _ask(settings: ClientSettings, key: PoolKey, model: str | None) -> list[Step]:
     async with AsyncClient(settings) as client:
-        now_ms = MachineClock().wall_ms()
+        now_ms = SystemClock().wall_ms()
         try:
             report = (await client.get(key)).document
         except NotFound:

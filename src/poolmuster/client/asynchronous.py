@@ -11,7 +11,6 @@ from aiohttp import ClientSession
 
 from poolmuster.client.answers import Answer, Listing
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
-from poolmuster.client.clock import MachineClock
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.transport import open_session
@@ -20,6 +19,7 @@ from poolmuster.model.errors import PoolmusterError, Unavailable
 from poolmuster.model.key import PoolKey, parse_key
 from poolmuster.model.wire import Registered, RouterReplica
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.system_clock import SystemClock
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class AsyncClient:
         chance: random.Random | None = None,
     ) -> None:
         self.settings = settings_of(urls)
-        self._clock = clock or MachineClock()
+        self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 - it spreads clients out, and guards nothing
         self._session: ClientSession | None = None
         self.apis: tuple[DiscoveryApi, ...] = ()

@@ -18,13 +18,13 @@ from poolmuster.client.transport import USER_AGENT, open_session
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.httpd.server import HttpServer, bind
 from poolmuster.model.address import Address
+from poolmuster.ports.system_clock import SystemClock
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_app
 from poolmuster.relay.crew import Crew
 from poolmuster.relay.probe import Prober
 from poolmuster.relay.services import Services
 from poolmuster.relay.settings import PoolSettings, RelaySettings
-from poolmuster.wiring.clock import SystemClock
 
 LEAVE_LIMIT_S = 4.3
 """What the heartbeat in flight and the deregistration get together; the process is out within five seconds."""

@@ -21,13 +21,13 @@ from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.system_clock import SystemClock
 from poolmuster.service.instance import Instance, InstanceFacts
 from poolmuster.service.projection import Observations, Projection
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 from poolmuster.storage.memory import MemoryStore
-from poolmuster.wiring.clock import SystemClock
 from poolmuster.wiring.settings import ServeSettings
 
 STOP_GRACE_S = 4.0

@@ -1,11 +1,11 @@
-"""The real clock."""
+"""The clock of this machine: the one port whose real side needs nothing but the standard library."""
 
 import asyncio
 import time
 
 
 class SystemClock:
-    """This machine's clocks (`poolmuster.ports.clock.Clock`)."""
+    """This machine's clocks (`poolmuster.ports.clock.Clock`). Its times may be read in any thread."""
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
