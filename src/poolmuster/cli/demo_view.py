@@ -47,7 +47,7 @@ class DemoView:
         self._updates = updates
         self._countdown = Countdown()
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._console = Console(file=sys.stdout, highlight=False)
         self._live: Live | None = None
 
     def say(self, line: str) -> None:
@@ -109,7 +109,9 @@ class DemoView:
 
     def _drawing(self) -> Group:
         rows = [row(pool, wide=False) for pool in self._follower.pools.values()]
-        if self._follower.connected_url is None:
+        if self._follower.age_ms is None:
+            state = Text("as the first list has not come yet", style="dim")
+        elif self._follower.connected_url is None:
             state = Text("the service cannot be reached; this is the list as it was", style="red")
         elif self._follower.complete:
             state = Text("complete: no live pool is missing", style="green")
@@ -121,6 +123,6 @@ class DemoView:
             drawn(columns(wide=False), rows),
             Text.assemble(f"{self._summary()}, ", state),
             Text(),
-            *(Text(visible(line), style="dim") for line in self._events),
+            *(Text(visible(line), style="dim", no_wrap=True, overflow="ellipsis") for line in self._events),
             Text("Ctrl-C ends it.", style="dim"),
         )
