@@ -48,6 +48,7 @@ class Registrar:
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._routers = routers
         self._parsed: OrderedDict[bytes, Registration] = OrderedDict()
+        self._parsed_bytes = 0
 
     def parse(self, body: bytes) -> Registration:
         """The registration that ``body`` holds. Raises `InvalidInput`."""
@@ -55,10 +56,16 @@ class Registrar:
         registration = self._parsed.get(digest)
         if registration is None:
             registration = parse_registration(body)
-            self._parsed[digest] = registration
-            if len(self._parsed) > self._limits.pools:
-                self._parsed.popitem(last=False)
+            self._remember(digest, registration)
         return registration
+
+    def _remember(self, digest: bytes, registration: Registration) -> None:
+        """Bounded as the list is: bodies that were never listed are remembered too."""
+        self._parsed[digest] = registration
+        self._parsed_bytes += len(registration.pool.body)
+        while len(self._parsed) > self._limits.pools or self._parsed_bytes > self._limits.registrations_bytes:
+            _, oldest = self._parsed.popitem(last=False)
+            self._parsed_bytes -= len(oldest.pool.body)
 
     async def register(self, registration: Registration) -> tuple[Registered, bool]:
         """Store or renew. Returns the answer and whether the pool was not listed here before.

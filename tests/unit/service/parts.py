@@ -1,0 +1,45 @@
+"""The parts of one instance without its edges."""
+
+from poolmuster.core.history import History
+from poolmuster.model.change import Change
+from poolmuster.model.key import PoolKey
+from poolmuster.service.projection import Observations, Projection
+from poolmuster.service.registrar import Registrar, RegistrarLimits
+from poolmuster.service.views import Views
+from poolmuster.storage.memory import MemoryStore
+from tests.support.clock import ManualClock
+
+LEASE_MS = 15_000
+LIMITS = RegistrarLimits(pools=1000, pools_per_cluster=500, registrations_bytes=1 << 20)
+
+
+class Parts:
+    """Store, projection, registrar and views on a clock of the test's."""
+
+    def __init__(self, limits: RegistrarLimits = LIMITS, history_changes: int = 1000) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock, LEASE_MS, 5000)
+        self.history = History(history_changes, 1 << 20, self.clock.monotonic_ms())
+        self.changes: list[Change] = []
+        self.conflicts: list[tuple[PoolKey, tuple[str, ...]]] = []
+        self.woken = 0
+        self.projection = Projection(
+            boot_id="boot",
+            clock=self.clock,
+            store=self.store,
+            history=self.history,
+            wake=self._wake,
+            observations=Observations(self.changes.append, lambda *told: self.conflicts.append(told)),
+        )
+        self.registrar = Registrar(
+            clock=self.clock,
+            store=self.store,
+            projection=self.projection,
+            limits=limits,
+            lease_ms=LEASE_MS,
+            heartbeat_interval_ms=5000,
+        )
+        self.views = Views(self.projection.listing, self.history)
+
+    def _wake(self) -> None:
+        self.woken += 1

@@ -1,0 +1,135 @@
+"""The publisher wakes whom it should, in batches, and nobody else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from poolmuster.service.publisher import BATCH, KEEP_ALIVE_EVERY_MS, Publisher
+from tests.support.clock import ManualClock
+
+
+class FakeWaiter:
+    """Counts how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.asked_ms: list[int] = []
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def wake_if_due(self, now_ms: int) -> None:
+        self.asked_ms.append(now_ms)
+
+
+class FakeGroup:
+    """Has news or not, as it was told."""
+
+    def __init__(self, members: int, news: bool) -> None:
+        self.members = [FakeWaiter() for _ in range(members)]
+        self.news = news
+        self.asked = 0
+
+    def has_news(self) -> bool:
+        self.asked += 1
+        return self.news
+
+    def waiters(self) -> list[FakeWaiter]:
+        return self.members
+
+    @property
+    def woken(self) -> int:
+        return sum(each.woken for each in self.members)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[tuple[Publisher, ManualClock, list[int]]]:
+    clock, lags_ms = ManualClock(), list[int]()
+    publisher = Publisher(clock, lags_ms.append)
+    tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(publisher.run_keep_alive())]
+    await clock.settle()
+    yield publisher, clock, lags_ms
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Running = tuple[Publisher, ManualClock, list[int]]
+
+
+async def test_a_group_without_news_is_not_woken(running: Running) -> None:
+    publisher, clock, lags_ms = running
+    told, quiet = FakeGroup(3, news=True), FakeGroup(3, news=False)
+    publisher.groups |= {told, quiet}
+    publisher.wake()
+    await clock.settle()
+    assert (told.woken, quiet.woken) == (3, 0)
+    assert lags_ms == [0]
+
+
+async def test_many_changes_before_a_round_make_one_round(running: Running) -> None:
+    publisher, clock, lags_ms = running
+    group = FakeGroup(1, news=True)
+    publisher.groups.add(group)
+    for _ in range(10):
+        publisher.wake()
+    await clock.settle()
+    assert group.asked == 1
+    publisher.wake()
+    await clock.settle()
+    assert group.asked == 2
+    assert len(lags_ms) == 2
+
+
+async def test_the_lag_counts_from_the_first_change(running: Running) -> None:
+    publisher, clock, lags_ms = running
+    publisher.wake()
+    clock.jump(30)
+    publisher.wake()
+    await clock.settle()
+    assert lags_ms == [30]
+
+
+async def test_others_run_between_two_batches(running: Running) -> None:
+    publisher, _, _ = running
+    group = FakeGroup(3 * BATCH, news=True)
+    publisher.groups.add(group)
+    publisher.wake()
+    seen = []
+    for _ in range(10):
+        await asyncio.sleep(0)
+        seen.append(group.woken)
+    assert all(later - earlier <= BATCH for earlier, later in zip([0, *seen], seen, strict=False))
+    assert seen[-1] == 3 * BATCH
+
+
+async def test_a_watcher_that_goes_while_others_are_woken_does_no_harm(running: Running) -> None:
+    publisher, clock, _ = running
+    group = FakeGroup(2 * BATCH, news=True)
+    publisher.groups.add(group)
+    publisher.wake()
+    await asyncio.sleep(0)
+    group.members.clear()
+    publisher.groups.clear()
+    await clock.settle()
+
+
+async def test_all_are_asked_twice_a_second_whether_something_is_due(running: Running) -> None:
+    publisher, clock, _ = running
+    group = FakeGroup(2 * BATCH + 1, news=False)
+    publisher.groups.add(group)
+    started_ms = clock.monotonic_ms()
+    await clock.advance(1000)
+    assert all(
+        each.asked_ms == [started_ms + KEEP_ALIVE_EVERY_MS, started_ms + 2 * KEEP_ALIVE_EVERY_MS]
+        for each in group.members
+    )
+
+
+async def test_at_the_end_everyone_is_woken_at_once() -> None:
+    publisher = Publisher(ManualClock())
+    groups = [FakeGroup(2, news=False), FakeGroup(1, news=True)]
+    publisher.groups |= set(groups)
+    publisher.wake_everyone()
+    assert [group.woken for group in groups] == [2, 1]
