@@ -115,7 +115,8 @@ class Channel:
             case ChangeKind.COMPLETENESS:
                 return self.completeness(change.number, change.sources)
             case ChangeKind.REMOVED:
-                assert change.before is not None and change.removal is not None, "a removal is of something"
+                assert change.before is not None, "a removal is of something"
+                assert change.removal is not None, "a removal has a cause"
                 what = b',"key":%b,"cause":%b,"reason":%b,"detail":%b' % (
                     encode_key(change.before.key),
                     msgspec.json.encode(change.removal.cause),

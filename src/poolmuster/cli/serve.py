@@ -126,9 +126,8 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     try:
         run(settings)
     except OSError as error:
-        say(
-            f"poolmuster: cannot listen on {settings.listen}: {os.strerror(error.errno) if error.errno and error.errno > 0 else error}."
-        )
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+        say(f"poolmuster: cannot listen on {settings.listen}: {why}.")
         return ExitCode.FAILED
     return ExitCode.GOOD
 

@@ -20,8 +20,8 @@ log = structlog.get_logger(__name__)
 class Shell:
     """Wraps an application.
 
-    ``headers`` gives what each answer bears that does not bring it itself; ``sources`` what a problem of status 503 shows;
-    ``loopback_only`` refuses requests that name another host.
+    ``headers`` gives what each answer bears that does not bring it itself; ``sources`` what a problem of status 503
+    shows; ``loopback_only`` refuses requests that name another host.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ def _log_change(change: Change) -> None:
     elif change.pool is not None:
         removal = change.removal
         details = {"cause": removal.cause, "reason": removal.reason} if removal else {}
-        log.debug("Pool " + change.kind, pool=str(change.pool.key), **details)
+        log.debug("The list changed", kind=change.kind, pool=str(change.pool.key), **details)
 
 
 def serve(settings: ServeSettings) -> None:
