@@ -12,6 +12,7 @@ from rich.text import Text
 from poolmuster.cli.escape import visible, visible_json
 
 GAP = "   "
+PIECE = 16_384
 
 
 def on_terminal() -> bool:
@@ -44,13 +45,21 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if on_terminal():
         Console(file=sys.stdout).print(drawn(columns, rows))
     else:
-        click.echo("\n".join(plain(columns, rows)))
+        emit("\n".join(plain(columns, rows)))
 
 
 def show_json(body: bytes) -> None:
     """Print JSON as it came, with unsafe characters escaped where a terminal would act on them."""
     text = body.decode(errors="replace").rstrip("\n")
-    click.echo(visible_json(text) if on_terminal() else text)
+    emit(visible_json(text) if on_terminal() else text)
+
+
+def emit(text: str) -> None:
+    """Print ``text``, however long, as a line."""
+    # In pieces: with PYTHONUNBUFFERED set, the end of a write that a reader cuts short would be lost without an error.
+    for start in range(0, len(text), PIECE):
+        click.echo(text[start : start + PIECE], nl=False)
+    click.echo()
 
 
 def _cell(text: str) -> str:
