@@ -65,7 +65,7 @@ class Agent:
         self._last_good_at_ms: int | None = None
         self._phase = Phase.WAITING
         self._since_at_ms = clock.wall_ms()
-        self._said_problem: str | None = None
+        self._said_problems: dict[int, str] = {}
         self._said_conflict = False
         self.adopt(settings)
 
@@ -147,7 +147,7 @@ class Agent:
                     self.counts.deregistrations[step.departing.reason.value] += 1
             now_ms = self._clock.monotonic_ms()
             self._heartbeat.ended(now_ms, outcome)
-            self._note_outcome(outcome, listed_until_ms, now_ms)
+            self._note_outcome(step.url, outcome, listed_until_ms, now_ms)
 
     async def _sleep_until(self, until_ms: int | None) -> None:
         waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wake.wait())}
@@ -160,7 +160,7 @@ class Agent:
                 each.cancel()
         self._wake.clear()
 
-    def _note_outcome(self, outcome: Outcome, listed_until_ms: int | None, now_ms: int) -> None:
+    def _note_outcome(self, url: int, outcome: Outcome, listed_until_ms: int | None, now_ms: int) -> None:
         name = type(outcome).__name__.lower()
         if isinstance(outcome, Renewed):
             name = "registered" if outcome.created else "renewed"
@@ -168,7 +168,7 @@ class Agent:
             self._say_listed(outcome, listed_until_ms, now_ms)
         if not isinstance(outcome, Left):
             self.counts.heartbeats[name] += 1
-        self._say_problem(outcome)
+        self._say_problem(url, outcome)
 
     def _note_phase(self) -> None:
         phase = self._heartbeat.phase(self._clock.monotonic_ms())
@@ -207,17 +207,18 @@ class Agent:
             if outcome.conflict:
                 log.warning("Another relay registers this pool too", pool=key, relay_id=self._heartbeat.relay_id)
 
-    def _say_problem(self, outcome: Outcome) -> None:
+    def _say_problem(self, url: int, outcome: Outcome) -> None:
         key, problem = str(self.settings.key), problem_text(outcome)
-        if problem == self._said_problem:
-            return
         if problem is None:
-            log.info("Discovery answers again", pool=key)
-        elif isinstance(outcome, Refused):
-            log.error("Discovery refuses the pool; tried again at every heartbeat", pool=key, problem=problem)
-        else:
-            log.warning("Discovery did not take a heartbeat; tried again soon", pool=key, problem=problem)
-        self._said_problem = problem
+            if self._said_problems:
+                log.info("Discovery answers again", pool=key, url=self._urls[url])
+            self._said_problems.clear()
+        elif problem != self._said_problems.get(url):
+            self._said_problems[url] = problem
+            if isinstance(outcome, Refused):
+                log.error("Discovery refuses the pool; tried again at every heartbeat", pool=key, problem=problem)
+            else:
+                log.warning("Discovery did not take a heartbeat; tried again soon", pool=key, problem=problem)
 
     @property
     def status(self) -> PoolStatus:

@@ -39,8 +39,7 @@ class Crew:
         first: tuple[PoolSettings, ...] = () if settings.pool is None else (settings.pool,)
         self._file = WatchedFile(settings.pools_file, parse, first)
         self._agents: dict[PoolKey, Agent] = {}
-        self._leaving: set[Agent] = set()
-        self._tasks: dict[asyncio.Task[None], Agent] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
     def check(self) -> None:
@@ -63,8 +62,9 @@ class Crew:
             while self._tasks or not self._stopping.is_set():
                 waits = {*self._tasks, watching, *(() if self._stopping.is_set() else (stopping,))}
                 done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                self._tasks -= done
                 for task in done - {stopping}:
-                    self._ended(task)
+                    task.result()
         finally:
             rest = [watching, stopping, *self._tasks]
             for each in rest:
@@ -95,12 +95,6 @@ class Crew:
         """What is wrong with the pools file now; its last good content is in use."""
         return self._file.problem
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        agent = self._tasks.pop(task, None)
-        if agent is not None:
-            self._leaving.discard(agent)
-        task.result()
-
     async def _watch_file(self) -> None:
         while True:
             await self._clock.sleep_ms(FILE_CHECK_MS)
@@ -115,14 +109,12 @@ class Crew:
     def _arrange(self, pools: tuple[PoolSettings, ...]) -> None:
         wanted = {pool.key: pool for pool in pools}
         for key in [key for key in self._agents if key not in wanted]:
-            agent = self._agents.pop(key)
-            self._leaving.add(agent)
-            agent.stop(OnExit.DEREGISTER)
+            self._agents.pop(key).stop(OnExit.DEREGISTER)
         new = [pool for pool in pools if pool.key not in self._agents]
         spread_ms = self._settings.probe.interval_s * 1000 if len(new) >= SPREAD_FROM else 0.0
         for pool in pools:
             if pool.key not in self._agents:
                 agent = self._agents[pool.key] = self._new_agent(pool)
-                self._tasks[asyncio.create_task(agent.run(spread_ms * self._draw()))] = agent
+                self._tasks.add(asyncio.create_task(agent.run(spread_ms * self._draw())))
             elif self._agents[pool.key].settings != pool:
                 self._agents[pool.key].adopt(pool)
