@@ -1,0 +1,161 @@
+"""What a whole read of a shared table says about who lives (rules L4 and L5).
+
+Writers stamp each item with the end of its lease, by clocks that this reader has no reason to trust. So a stored end is
+not compared with the time but with the stored end that was seen before: another one means that somebody renewed.
+
+| the item now | in the previous good read | what it means |
+| --- | --- | --- |
+| end 0 | any | deregistered |
+| another end, or other content | there | renewed: it lives for its lease from the start of this read |
+| the same end | there | not renewed |
+| an end to come | not there | renewed |
+| an end that has passed | not there | not renewed |
+| not there | there | not renewed; its lease runs on |
+
+The first good read has nothing to compare with: there, and only there, an entry lives to its stored end by the table's
+clock, one lease at most. Time between the starts of two good reads that exceeds three seconds is credited, because
+renewals in it could not be seen.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from poolmuster.core.reading import Reading, Renewal
+from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Registration
+
+EXPECTED_GAP_MS = 3_000
+"""Time between two good reads that does not count as an outage."""
+
+RECENT_MS = 3_600_000
+"""How far back an ended entry says something about an outage of the table, and how long a region is waited for."""
+
+
+class TableItem(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One item of the table, parsed. ``ends_ms`` is the stored end by its writer, 0 where it was deregistered."""
+
+    key: PoolKey
+    registration: Registration
+    ends_ms: int
+    lease_ms: int | None = None
+    region: str | None = None
+    left_reason: LeaveReason | None = None
+    left_detail: str | None = None
+    left_relay_id: str | None = None
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """What the previous good read showed of a key. ``live``: somebody was seen to renew it, and it has not left."""
+
+    ends_ms: int
+    registration: Registration
+    region: str | None
+    live: bool
+
+
+class Region(msgspec.Struct, gc=False):
+    """What is known of a foreign region: when a write from it was last seen, and its longest lease."""
+
+    written_ms: int
+    lease_ms: int
+    live: int = 0
+
+
+class TableReader:
+    """Turns whole reads into `Reading`s. Times are monotonic but for the table's clock, which is wall clock."""
+
+    def __init__(self, lease_ms: int, own_region: str | None) -> None:
+        self._lease_ms = lease_ms
+        self._own_region = own_region
+        self._seen: dict[PoolKey, Seen] = {}
+        self._regions: dict[str, Region] = {}
+        self._last_started_ms: int | None = None
+        self.settled_at_ms: int | None = None
+        """Until when (monotonic) the list is not complete, because the table looked as after an outage."""
+
+    @property
+    def has_read(self) -> bool:
+        """Whether there was a good read."""
+        return self._last_started_ms is not None
+
+    def seen(self, key: PoolKey) -> Seen | None:
+        """What the last good read showed of ``key``."""
+        return self._seen.get(key)
+
+    def take(self, items: Iterable[TableItem], started_ms: int, table_now_ms: int) -> Reading:
+        """A good read that began at ``started_ms``, when the table's clock said ``table_now_ms``."""
+        first = self._last_started_ms is None
+        gap_ms = 0 if self._last_started_ms is None else started_ms - self._last_started_ms
+        renewals: list[Renewal] = []
+        departures: list[Departure] = []
+        now_seen: dict[PoolKey, Seen] = {}
+        recently_ended = 0
+        for item in items:
+            before = self._seen.get(item.key)
+            lease_ms = item.lease_ms or self._lease_ms
+            live = before is not None and before.live
+            if item.ends_ms == 0:
+                if before is None or before.ends_ms != 0:
+                    departures.append(_departure(item))
+                live = False
+            elif (remaining_ms := self._remaining_ms(item, before, lease_ms, table_now_ms, first=first)) > 0:
+                renewals.append(Renewal(item.registration, lease_ms, remaining_ms))
+                live = True
+                self._wrote(item.region, started_ms, lease_ms)
+            elif first and table_now_ms - item.ends_ms < RECENT_MS:
+                recently_ended += 1
+            now_seen[item.key] = Seen(item.ends_ms, item.registration, item.region, live)
+        self._seen = now_seen
+        self._last_started_ms = started_ms
+        if first and recently_ended > len(renewals):
+            self.settled_at_ms = started_ms + self._lease_ms
+        self._count_regions()
+        return Reading(
+            started_ms=started_ms,
+            credit_ms=max(0, gap_ms - EXPECTED_GAP_MS),
+            renewals=tuple(renewals),
+            departures=tuple(departures),
+        )
+
+    @staticmethod
+    def _remaining_ms(item: TableItem, before: Seen | None, lease_ms: int, table_now_ms: int, *, first: bool) -> int:
+        """For how long from the start of the read the item shows its pool alive; 0 where it shows nothing new."""
+        to_come_ms = item.ends_ms - table_now_ms
+        if first:
+            return max(0, min(to_come_ms, lease_ms))
+        if before is None:
+            return lease_ms if to_come_ms > 0 else 0
+        same = before.ends_ms == item.ends_ms and before.registration.pool.body == item.registration.pool.body
+        return 0 if same else lease_ms
+
+    def _wrote(self, region: str | None, at_ms: int, lease_ms: int) -> None:
+        if region is None or region == self._own_region:
+            return
+        known = self._regions.setdefault(region, Region(at_ms, lease_ms))
+        known.written_ms, known.lease_ms = at_ms, max(lease_ms, self._lease_ms)
+
+    def _count_regions(self) -> None:
+        for region in self._regions.values():
+            region.live = 0
+        for seen in self._seen.values():
+            if seen.live and seen.region in self._regions:
+                self._regions[seen.region].live += 1
+
+    def silent_regions(self, now_ms: int) -> dict[str, int]:
+        """Foreign regions whose pools ended though none deregistered, with how long each has been silent.
+
+        Replication from them may have stalled, so the list cannot be called complete; for an hour at most.
+        """
+        return {
+            name: now_ms - region.written_ms
+            for name, region in self._regions.items()
+            if region.live and region.lease_ms <= now_ms - region.written_ms < RECENT_MS
+        }
+
+
+def _departure(item: TableItem) -> Departure:
+    return Departure(
+        key=item.key, relay_id=item.left_relay_id, reason=item.left_reason, detail=item.left_detail
+    )

@@ -1,0 +1,113 @@
+"""Who we are to AWS and where the table is: credentials, region, endpoint.
+
+Credentials come from botocore's usual chain: environment, files, web identity, container and instance. botocore
+refreshes them on the path of a call, for seconds; here a task of its own does it ahead of time, in a thread.
+"""
+
+import asyncio
+import os
+from urllib.parse import urlsplit
+
+import msgspec
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials, ReadOnlyCredentials
+from botocore.exceptions import BotoCoreError
+from botocore.session import Session
+
+from poolmuster.model.source import SourceReason
+from poolmuster.storage.dynamodb.trouble import Trouble
+
+SIGNING_REGION = "us-east-1"
+"""What is signed for where an endpoint URL is given and no region: local servers take any."""
+
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+CHECK_EVERY_S = 1.0
+
+
+class RegionMissing(Exception):
+    """Neither a region nor an endpoint URL was given."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the table is. ``region`` is ``None`` where nobody said."""
+
+    table: str
+    region: str | None
+    endpoint_url: str
+
+    def __str__(self) -> str:
+        return f"Table {self.table} ({self.region or 'no region'}, {self.endpoint_url})"
+
+
+def find_place(session: Session, table: str, region: str | None, endpoint_url: str | None) -> Place:
+    """The place that flags and the AWS environment name. Raises `RegionMissing`."""
+    found = region or next((os.environ[name] for name in REGION_VARIABLES if os.environ.get(name)), None)
+    found = found or session.get_config_variable("region")
+    if endpoint_url is not None:
+        return Place(table, found, endpoint_url.rstrip("/"))
+    if found is None:
+        raise RegionMissing(
+            "the DynamoDB region is not known: pass --dynamodb-region, or set AWS_REGION or AWS_DEFAULT_REGION"
+        )
+    resolved = session.get_component("endpoint_resolver").construct_endpoint("dynamodb", found)
+    host = resolved["hostname"] if resolved else f"dynamodb.{found}.amazonaws.com"
+    return Place(table, found, f"https://{host}")
+
+
+class Access:
+    """Signs calls with credentials that are kept fresh by `run`."""
+
+    def __init__(self, session: Session, place: Place) -> None:
+        self._session = session
+        self._place = place
+        self._source: Credentials | None = None
+        self._frozen: ReadOnlyCredentials | None = None
+        self._trouble = Trouble(SourceReason.CREDENTIALS_MISSING, "The AWS credentials have not been looked for yet")
+
+    @property
+    def method(self) -> str:
+        """Where the credentials came from, in botocore's words."""
+        return self._source.method if self._source is not None else "none"
+
+    async def refresh(self) -> None:
+        """Look for credentials, or renew them where they are about to expire; off the event loop."""
+        try:
+            await asyncio.to_thread(self._refresh)
+        except BotoCoreError as error:
+            expired = self._frozen is not None
+            reason = SourceReason.CREDENTIALS_EXPIRED if expired else SourceReason.CREDENTIALS_MISSING
+            self._trouble = Trouble(reason, f"The AWS credentials cannot be renewed: {type(error).__name__}")
+            if self._source is not None and self._source_expired():
+                self._frozen = None
+
+    def _refresh(self) -> None:
+        if self._source is None:
+            self._source = self._session.get_credentials()
+        if self._source is not None:
+            self._frozen = self._source.get_frozen_credentials()
+            return
+        if urlsplit(self._place.endpoint_url).scheme == "http":
+            # A local server takes any signature, and nobody should have to invent credentials for it.
+            self._frozen = ReadOnlyCredentials("local", "local", None)
+            return
+        self._trouble = Trouble(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found")
+
+    def _source_expired(self) -> bool:
+        refresh_needed = getattr(self._source, "refresh_needed", None)
+        return bool(refresh_needed is not None and refresh_needed(refresh_in=0))
+
+    async def run(self) -> None:
+        """Keep the credentials fresh until cancelled."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(CHECK_EVERY_S)
+
+    def sign(self, target: str, body: bytes) -> dict[str, str]:
+        """The headers of a signed call of ``target`` (as in ``Query``). Raises `Trouble` without credentials."""
+        if self._frozen is None:
+            raise self._trouble
+        headers = {"X-Amz-Target": f"DynamoDB_20120810.{target}", "Content-Type": "application/x-amz-json-1.0"}
+        request = AWSRequest(method="POST", url=self._place.endpoint_url + "/", data=body, headers=headers)
+        SigV4Auth(self._frozen, "dynamodb", self._place.region or SIGNING_REGION).add_auth(request)
+        return dict(request.headers.items())

@@ -1,0 +1,99 @@
+"""The two calls of the hot path, ``Query`` and ``PutItem``: signed, timed, decoded, and no error without a reason."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from poolmuster.model.source import SourceReason
+from poolmuster.ports.clock import Clock
+from poolmuster.storage.dynamodb.access import Access, Place
+from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page
+from poolmuster.storage.dynamodb.table_clock import TableClock
+from poolmuster.storage.dynamodb.trouble import Trouble, error_of
+
+_page = msgspec.json.Decoder(Page)
+
+
+class Calls:
+    """Calls of one table. `open` before use, `close` at the end."""
+
+    def __init__(
+        self, place: Place, access: Access, clock: Clock, table_clock: TableClock, consumed: Callable[[str, float], None]
+    ) -> None:
+        self.place = place
+        self._access = access
+        self._clock = clock
+        self._table_clock = table_clock
+        self._consumed = consumed
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Make the connection pool."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=256), auto_decompress=True, trust_env=True, raise_for_status=False
+        )
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def page(self, start: Attributes | None, timeout_s: float, *, sort_key: str | None = None) -> Page:
+        """One page of all pools, or of one, read consistently. Raises `Trouble`."""
+        condition, values = "pk = :p", {":p": {"S": PARTITION}}
+        if sort_key is not None:
+            condition, values[":s"] = "pk = :p AND sk = :s", {"S": sort_key}
+        request: dict[str, Any] = {
+            "TableName": self.place.table,
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+            "ConsistentRead": True,
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        if start is not None:
+            request["ExclusiveStartKey"] = start
+        body = await self._call("Query", request, timeout_s)
+        try:
+            page = _page.decode(body)
+        except msgspec.DecodeError as error:
+            raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered a query with something else") from error
+        self._count("read", page.ConsumedCapacity)
+        return page
+
+    async def put(self, item: Attributes, timeout_s: float, condition: dict[str, Any] | None = None) -> None:
+        """Write one item. Raises `Trouble`, `ConditionFailed`; after `Trouble` it may have been written."""
+        request = {"TableName": self.place.table, "Item": item, "ReturnConsumedCapacity": "TOTAL", **(condition or {})}
+        body = await self._call("PutItem", request, timeout_s)
+        try:
+            self._count("write", msgspec.json.decode(body).get("ConsumedCapacity"))
+        except (msgspec.DecodeError, AttributeError) as error:
+            raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered a put with something else") from error
+
+    def _count(self, kind: str, capacity: dict[str, Any] | None) -> None:
+        units = (capacity or {}).get("CapacityUnits")
+        if isinstance(units, int | float):
+            self._consumed(kind, float(units))
+
+    async def _call(self, target: str, request: dict[str, Any], timeout_s: float) -> bytes:
+        assert self._session is not None, "open comes first"
+        body = msgspec.json.encode(request)
+        headers = self._access.sign(target, body)
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.post(
+                    self.place.endpoint_url + "/", data=body, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
+                content = await answer.read()
+        except TimeoutError as error:
+            raise Trouble(SourceReason.TIMEOUT, f"{self.place} did not answer within {timeout_s:.1f} s") from error
+        except aiohttp.ClientError as error:
+            raise Trouble(SourceReason.UNREACHABLE, f"{self.place} cannot be reached: {error}") from error
+        self._table_clock.heard(answer.headers.get("Date"), self._clock.monotonic_ms())
+        if answer.status != 200:
+            raise error_of(answer.status, content, str(self.place))
+        return content

@@ -1,0 +1,149 @@
+"""Items of the table, to the letter of a layout that other implementations read and write too.
+
+| attribute | type | meaning |
+| --- | --- | --- |
+| `pk` | S | `POOL` |
+| `sk` | S | the key's stored form |
+| `registration` | S | the JSON the relay sent |
+| `lease_ends_ms` | N | end of the lease by the writer, ms since 1970; 0 where it was deregistered |
+| `expires_at` | N | an hour after that, in seconds: the table's time to live |
+| `lease_ms`, `relay_id`, `writer` | N, S, S | ours only |
+| `left_relay_id`, `left_reason`, `left_detail` | S | ours only, of a deregistration |
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+from poolmuster.core.table import TableItem
+from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.model.errors import InvalidInput
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Registration, parse_registration
+
+PARTITION = "POOL"
+TIME_TO_LIVE_S = 3600
+MAX_LEASE_MS = 86_400_000
+NO_REGION = "-"
+
+Attributes = dict[str, dict[str, str]]
+
+
+class ItemFault(Exception):
+    """An item that cannot be read; the text says why. It is skipped and hides no other."""
+
+
+def item_key(key: PoolKey) -> Attributes:
+    """The primary key under which ``key`` is stored."""
+    return {"pk": {"S": PARTITION}, "sk": {"S": key.stored}}
+
+
+def live_item(registration: Registration, *, ends_ms: int, lease_ms: int, writer: str) -> Attributes:
+    """The item of a registration whose lease ends at ``ends_ms`` by the table's clock."""
+    item = item_key(registration.key) | {
+        "registration": {"S": registration_text(registration)},
+        "lease_ends_ms": {"N": str(ends_ms)},
+        "expires_at": {"N": str(ends_ms // 1000 + TIME_TO_LIVE_S)},
+        "lease_ms": {"N": str(lease_ms)},
+        "writer": {"S": writer},
+    }
+    if registration.relay_id is not None:
+        item["relay_id"] = {"S": registration.relay_id}
+    return item
+
+
+def left_item(item: Attributes, departure: Departure, *, now_ms: int) -> Attributes:
+    """``item``, as last read, once ``departure`` has taken effect."""
+    left = {name: value for name, value in item.items() if not name.startswith("left_")}
+    left["lease_ends_ms"] = {"N": "0"}
+    left["expires_at"] = {"N": str(now_ms // 1000 + TIME_TO_LIVE_S)}
+    if departure.relay_id is not None:
+        left["left_relay_id"] = {"S": departure.relay_id}
+    if departure.reason is not None:
+        left["left_reason"] = {"S": departure.reason}
+    if departure.detail:
+        left["left_detail"] = {"S": departure.detail}
+    return left
+
+
+def registration_text(registration: Registration) -> str:
+    """The registration as JSON, with its relay's id."""
+    body = registration.pool.body.decode()
+    if registration.relay_id is None:
+        return body
+    return f'{body[:-1]},"relay_id":{json.dumps(registration.relay_id, ensure_ascii=False)}}}'
+
+
+class ParsedItems:
+    """Parses items, and remembers what a registration's text came to: it is the same at every read."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[str, Registration] = {}
+        self._kept: dict[str, Registration] = {}
+
+    def turn(self) -> None:
+        """A whole read has ended: forget the texts that it did not have."""
+        self._parsed, self._kept = self._kept, {}
+
+    def parse(self, item: Attributes) -> TableItem:
+        """Read one item, of whichever implementation. Raises `ItemFault`."""
+        text = _string(item, "registration")
+        if text is None:
+            raise ItemFault("it has no string 'registration'")
+        registration = self._parsed.get(text) or self._registration(text)
+        self._kept[text] = registration
+        if _string(item, "sk") != registration.key.stored:
+            raise ItemFault(f"its sort key is not that of its registration, {registration.key}")
+        ends_ms = _number(item, "lease_ends_ms")
+        if ends_ms is None:
+            raise ItemFault("it has no whole number 'lease_ends_ms'")
+        lease_ms = _number(item, "lease_ms")
+        region = (_string(item, "writer") or NO_REGION).partition("/")[0]
+        reason = _string(item, "left_reason")
+        return TableItem(
+            key=registration.key,
+            registration=Registration(registration.pool, _string(item, "relay_id") or registration.relay_id),
+            ends_ms=ends_ms,
+            lease_ms=lease_ms if lease_ms is not None and 0 < lease_ms <= MAX_LEASE_MS else None,
+            region=None if region in ("", NO_REGION) else region,
+            left_reason=LeaveReason(reason) if reason in set(LeaveReason) else None,
+            left_detail=_string(item, "left_detail"),
+            left_relay_id=_string(item, "left_relay_id"),
+        )
+
+    @staticmethod
+    def _registration(text: str) -> Registration:
+        try:
+            return parse_registration(text.encode(), foreign=True)
+        except UnicodeEncodeError as error:
+            raise ItemFault("its registration is not UTF-8") from error
+        except InvalidInput as error:
+            where = "; ".join(f"{fault.pointer or 'it'} {fault.detail}" for fault in error.faults)
+            raise ItemFault(f"its registration is not valid: {where or error.detail}") from error
+
+
+def _string(item: Attributes, name: str) -> str | None:
+    value: Any = item.get(name)
+    text = value.get("S") if isinstance(value, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _number(item: Attributes, name: str) -> int | None:
+    value: Any = item.get(name)
+    text = value.get("N") if isinstance(value, dict) else None
+    if not isinstance(text, str) or len(text) > 40:
+        return None
+    try:
+        number = float(text) if any(char in text for char in ".eE") else int(text)
+    except ValueError:
+        return None
+    return int(number) if number == number and abs(number) < 2**63 else None
+
+
+class Page(msgspec.Struct):
+    """One page of a query, as DynamoDB answers it."""
+
+    Items: list[Attributes] = []
+    LastEvaluatedKey: Attributes | None = None
+    ConsumedCapacity: dict[str, Any] | None = None

@@ -1,0 +1,305 @@
+"""The store: a consistent read of everything each second, and puts that never read.
+
+Never two reads at once. A read of all pages with its one retry has two seconds; what takes longer has failed, whatever
+it returned. After a write of its own that added, changed or removed a pool it reads again at once, at most four extra
+times a second.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from poolmuster.core.reading import Reading
+from poolmuster.core.table import TableItem, TableReader
+from poolmuster.model.change import Departure
+from poolmuster.model.errors import RelayLeft, Unavailable
+from poolmuster.model.registration import Registration
+from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.store import StoreObserver
+from poolmuster.storage.dynamodb.access import Access
+from poolmuster.storage.dynamodb.calls import Calls
+from poolmuster.storage.dynamodb.items import NO_REGION, Attributes, ItemFault, ParsedItems, left_item, live_item
+from poolmuster.storage.dynamodb.table_clock import TableClock
+from poolmuster.storage.dynamodb.trouble import ConditionFailed, Trouble
+
+READ_EVERY_MS = 1_000
+READ_LIMIT_MS = 2_000
+ATTEMPT_S = 1.2
+"""What a page gets before it is tried once more; the rest of the two seconds is for that."""
+
+PUT_LIMIT_S = 1.5
+STALE_AFTER_MS = 3_000
+EXTRA_READS_A_SECOND = 4
+ITEMS_A_TURN = 200
+
+log = structlog.get_logger("poolmuster.dynamodb")
+
+
+class TableNotes:
+    """What metrics want to know; replaced by the wiring."""
+
+    def read(self, *, good: bool, duration_ms: int) -> None:
+        """A read of all pages has ended."""
+
+    def skipped(self, count: int) -> None:
+        """So many items of the last read could not be parsed."""
+
+
+class DynamoStore:
+    """`poolmuster.ports.store.RegistrationStore` on one table."""
+
+    name = "dynamodb"
+
+    def __init__(
+        self,
+        *,
+        calls: Calls,
+        access: Access,
+        clock: Clock,
+        table_clock: TableClock,
+        boot_id: str,
+        lease_ms: int,
+        heartbeat_interval_ms: int,
+        notes: TableNotes,
+    ) -> None:
+        self._calls = calls
+        self._access = access
+        self._clock = clock
+        self._table_clock = table_clock
+        self._lease_ms = lease_ms
+        self._slack_ms = lease_ms - heartbeat_interval_ms
+        self._writer = f"{calls.place.region or NO_REGION}/{boot_id}"
+        self._notes = notes
+        self._reader = TableReader(lease_ms, calls.place.region)
+        self._items = ParsedItems()
+        self._observer: StoreObserver | None = None
+        self._on_trouble: Callable[[], None] = lambda: None
+        self._trouble: Trouble | None = None
+        self._good_ms: int | None = None
+        self._good_at_ms: int | None = None
+        self._since: dict[str, tuple[object, int]] = {}
+        self._said_faults: set[str] = set()
+        self._again = asyncio.Event()
+
+    def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
+        self._observer = observer
+        self._on_trouble = on_trouble
+
+    async def put(self, registration: Registration) -> None:
+        now_ms = self._table_now_ms()
+        item = live_item(registration, ends_ms=now_ms + self._lease_ms, lease_ms=self._lease_ms, writer=self._writer)
+        condition = None
+        if registration.relay_id is not None:
+            condition = {
+                "ConditionExpression": "attribute_not_exists(left_relay_id) OR left_relay_id <> :relay OR expires_at <= :now",
+                "ExpressionAttributeValues": {":relay": {"S": registration.relay_id}, ":now": {"N": str(now_ms // 1000)}},
+            }
+        try:
+            await self._calls.put(item, PUT_LIMIT_S, condition)
+        except ConditionFailed as error:
+            raise RelayLeft(
+                f"Relay {registration.relay_id!r} deregistered this pool. A relay that starts again takes a new relay_id."
+            ) from error
+        except Trouble as error:
+            raise _unavailable(error) from error
+        seen = self._reader.seen(registration.key)
+        if seen is None or not seen.live or seen.registration.pool.body != registration.pool.body:
+            self._again.set()
+
+    async def leave(self, departure: Departure) -> None:
+        try:
+            page = await self._calls.page(None, PUT_LIMIT_S, sort_key=departure.key.stored)
+            for item in page.Items:
+                await self._leave(item, departure)
+        except ConditionFailed:
+            return
+        except Trouble as error:
+            raise _unavailable(error) from error
+
+    async def _leave(self, item: Attributes, departure: Departure) -> None:
+        condition = "attribute_exists(pk)"
+        values = {}
+        if departure.relay_id is not None:
+            condition, values = "relay_id = :relay", {":relay": {"S": departure.relay_id}}
+        else:
+            # What was read a moment ago may have been renewed since with other facts; those must not be undone.
+            condition, values = "lease_ends_ms = :ends", {":ends": item["lease_ends_ms"]}
+        left = left_item(item, departure, now_ms=self._table_now_ms())
+        request = {"ConditionExpression": condition, "ExpressionAttributeValues": values}
+        await self._calls.put(left, PUT_LIMIT_S, request)
+        self._again.set()
+
+    def _table_now_ms(self) -> int:
+        return self._table_clock.now_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
+
+    async def run(self) -> None:
+        await self._calls.open()
+        keeping = asyncio.create_task(self._access.run())
+        try:
+            await self._access.refresh()
+            await self._read_on()
+        finally:
+            keeping.cancel()
+            await self._calls.close()
+
+    async def _read_on(self) -> None:
+        while True:
+            started_ms = self._clock.monotonic_ms()
+            await self.read_once()
+            next_ms = started_ms + READ_EVERY_MS
+            earliest_ms = started_ms + 1_000 // (EXTRA_READS_A_SECOND + 1)
+            await self._clock.sleep_ms(max(0, earliest_ms - self._clock.monotonic_ms()))
+            left_ms = next_ms - self._clock.monotonic_ms()
+            if left_ms > 0 and not self._again.is_set():
+                again = asyncio.create_task(self._again.wait())
+                due = asyncio.create_task(self._clock.sleep_ms(left_ms))
+                try:
+                    await asyncio.wait((again, due), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    again.cancel()
+                    due.cancel()
+            self._again.clear()
+
+    async def read_once(self) -> None:
+        """One read of all pages, and what comes of it."""
+        started_ms = self._clock.monotonic_ms()
+        try:
+            items = await self._read_all(started_ms)
+            duration_ms = self._clock.monotonic_ms() - started_ms
+            if duration_ms > READ_LIMIT_MS:
+                raise Trouble(SourceReason.TIMEOUT, f"{self._calls.place} took {duration_ms / 1000:.1f} s to be read")
+        except Trouble as trouble:
+            self._notes.read(good=False, duration_ms=self._clock.monotonic_ms() - started_ms)
+            self._say(trouble)
+            self._on_trouble()
+            return
+        self._notes.read(good=True, duration_ms=duration_ms)
+        self._say(None)
+        table_now_ms = self._table_clock.now_ms(started_ms, self._clock.wall_ms() - duration_ms)
+        reading = self._reader.take(items, started_ms, table_now_ms)
+        self._good_ms, self._good_at_ms = started_ms, self._clock.wall_ms() - duration_ms
+        await self._tell(reading)
+
+    async def _tell(self, reading: Reading) -> None:
+        assert self._observer is not None, "a store is attached before it is run"
+        more = self._observer.observe(reading)
+        while more:
+            await asyncio.sleep(0)
+            more = self._observer.observe(Reading(started_ms=reading.started_ms))
+
+    async def _read_all(self, started_ms: int) -> list[TableItem]:
+        items: list[TableItem] = []
+        faults: dict[str, str] = {}
+        starts: set[str] = set()
+        start: Attributes | None = None
+        retries = 1
+        while True:
+            left_s = (started_ms + READ_LIMIT_MS - self._clock.monotonic_ms()) / 1000
+            if left_s <= 0:
+                raise self._trouble or Trouble(SourceReason.TIMEOUT, f"{self._calls.place} was not read in time")
+            try:
+                page = await self._calls.page(start, min(left_s, ATTEMPT_S) if retries else left_s)
+            except Trouble as trouble:
+                if not retries or trouble.reason in _FINAL:
+                    raise
+                retries -= 1
+                continue
+            for number, item in enumerate(page.Items):
+                self._parse(item, items, faults)
+                if number % ITEMS_A_TURN == ITEMS_A_TURN - 1:
+                    await asyncio.sleep(0)
+            start = page.LastEvaluatedKey
+            if start is None:
+                break
+            place = repr(sorted(start.items()))
+            if place in starts:
+                raise Trouble(SourceReason.BAD_ANSWER, f"{self._calls.place} gave the same page twice")
+            starts.add(place)
+        self._items.turn()
+        self._say_faults(faults)
+        return items
+
+    def _parse(self, item: Attributes, items: list[TableItem], faults: dict[str, str]) -> None:
+        try:
+            items.append(self._items.parse(item))
+        except ItemFault as fault:
+            faults[str(item.get("sk"))[:200]] = str(fault)
+
+    def _say_faults(self, faults: dict[str, str]) -> None:
+        self._notes.skipped(len(faults))
+        for name in faults.keys() - self._said_faults:
+            log.warning("An item of the table is skipped", item=name, why=faults[name])
+        self._said_faults = set(faults)
+
+    def _say(self, trouble: Trouble | None) -> None:
+        before, self._trouble = self._trouble, trouble
+        if trouble is not None and (before is None or before.reason is not trouble.reason):
+            log.warning("The table cannot be read", reason=trouble.reason, detail=trouble.detail)
+        elif trouble is None and before is not None:
+            log.info("The table is read again")
+
+    def sources(self, now_ms: int) -> tuple[Source, ...]:
+        table = self._table_source(now_ms)
+        regions = self._reader.silent_regions(now_ms) if self._reader.has_read else {}
+        return (table, *(self._region_source(name, silent_ms) for name, silent_ms in sorted(regions.items())))
+
+    def _table_source(self, now_ms: int) -> Source:
+        state, reason, detail, clears_in_ms = SourceState.FRESH, None, None, None
+        settling_ms = (self._reader.settled_at_ms or now_ms) - now_ms
+        trouble = self._trouble
+        if self._good_ms is None:
+            state = SourceState.UNKNOWN
+            reason = trouble.reason if trouble else SourceReason.WARMING_UP
+            detail = trouble.detail if trouble else "The first read is under way"
+        elif now_ms - self._good_ms > STALE_AFTER_MS:
+            state = SourceState.STALE
+            reason = trouble.reason if trouble else SourceReason.TIMEOUT
+            detail = trouble.detail if trouble else "The last good read is too long ago"
+        elif settling_ms > 0:
+            state, reason, clears_in_ms = SourceState.STALE, SourceReason.WARMING_UP, settling_ms
+            detail = "Most leases in the table had ended: live relays may not have registered again yet"
+        return Source(
+            kind=SourceKind.TABLE,
+            name=self._calls.place.table,
+            state=state,
+            reason=reason,
+            detail=detail,
+            since_at_ms=self._since_at_ms("table", (state, reason)),
+            last_good_at_ms=None if state is SourceState.FRESH else self._good_at_ms,
+            clears_in_ms=clears_in_ms,
+        )
+
+    def _region_source(self, name: str, silent_ms: int) -> Source:
+        return Source(
+            kind=SourceKind.REGION,
+            name=f"region:{name}",
+            state=SourceState.STALE,
+            reason=SourceReason.REPLICATION,
+            detail="All its pools ended without deregistering; replication from it may have stalled",
+            since_at_ms=self._since_at_ms(f"region:{name}", True),
+            last_good_at_ms=self._clock.wall_ms() - silent_ms,
+        )
+
+    def _since_at_ms(self, name: str, state: object) -> int:
+        known = self._since.get(name)
+        if known is None or known[0] != state:
+            known = self._since[name] = (state, self._clock.wall_ms())
+        return known[1]
+
+
+_FINAL = frozenset(
+    {
+        SourceReason.ACCESS_DENIED,
+        SourceReason.TABLE_MISSING,
+        SourceReason.CREDENTIALS_MISSING,
+        SourceReason.CREDENTIALS_EXPIRED,
+        SourceReason.CLOCK_SKEW,
+    }
+)
+"""Trouble that trying again at once cannot mend."""
+
+
+def _unavailable(trouble: Trouble) -> Unavailable:
+    return Unavailable(f"The registration could not be stored ({trouble.reason}): {trouble.detail}")

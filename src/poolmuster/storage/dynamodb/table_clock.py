@@ -1,0 +1,36 @@
+"""The table's clock: the ``Date`` of its answers, carried on by this machine's monotonic clock.
+
+All instances stamp ends of leases by this one clock, so their own wall clocks do not matter. A ``Date`` has whole
+seconds, so the clock is set anew only when it is off by more than that.
+"""
+
+from email.utils import parsedate_to_datetime
+
+SET_BEYOND_MS = 1_000
+
+
+class TableClock:
+    """Wall-clock milliseconds by the table; by this machine where the table never said."""
+
+    def __init__(self) -> None:
+        self._offset_ms: int | None = None
+
+    def heard(self, date: str | None, monotonic_ms: int) -> None:
+        """An answer bore ``date``."""
+        if date is None:
+            return
+        try:
+            told_ms = int(parsedate_to_datetime(date).timestamp() * 1000) + 500
+        except ValueError:
+            return
+        offset_ms = told_ms - monotonic_ms
+        if self._offset_ms is None or abs(offset_ms - self._offset_ms) > SET_BEYOND_MS:
+            self._offset_ms = offset_ms
+
+    def now_ms(self, monotonic_ms: int, wall_ms: int) -> int:
+        """The time by the table."""
+        return wall_ms if self._offset_ms is None else monotonic_ms + self._offset_ms
+
+    def skew_ms(self, monotonic_ms: int, wall_ms: int) -> int:
+        """How far this machine's wall clock is ahead of the table's; negative where it is behind."""
+        return 0 if self._offset_ms is None else wall_ms - (monotonic_ms + self._offset_ms)
