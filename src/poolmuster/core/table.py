@@ -156,6 +156,4 @@ class TableReader:
 
 
 def _departure(item: TableItem) -> Departure:
-    return Departure(
-        key=item.key, relay_id=item.left_relay_id, reason=item.left_reason, detail=item.left_detail
-    )
+    return Departure(key=item.key, relay_id=item.left_relay_id, reason=item.left_reason, detail=item.left_detail)

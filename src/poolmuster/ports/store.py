@@ -23,8 +23,8 @@ from poolmuster.model.source import Source
 class StoreObserver(Protocol):
     """Whoever is told what a store reads."""
 
-    def observe(self, reading: Reading) -> None:
-        """Take in one reading. Must not raise."""
+    def observe(self, reading: Reading) -> bool:
+        """Take in one reading. Returns whether more leases are over than were ended in this turn. Must not raise."""
         ...
 
     def next_end_ms(self) -> int | None:

@@ -80,12 +80,12 @@ class Projection:
         """``BOOT.N``, N being the number of the latest change."""
         return f"{self.boot_id}.{self.history.number}"
 
-    def observe(self, reading: Reading) -> None:
+    def observe(self, reading: Reading) -> bool:
         """Take in what the store read (`poolmuster.ports.store.StoreObserver`)."""
         now_ms = self._clock.monotonic_ms()
         steps = self.roster.apply(reading)
-        if reading.ends_leases:
-            steps += self.roster.end_leases(now_ms, ENDS_A_TURN)
+        ended = self.roster.end_leases(reading.started_ms, ENDS_A_TURN) if reading.ends_leases else []
+        steps += ended
         for step in steps:
             self._record(step, now_ms)
         if self.roster.new_conflicts:
@@ -94,6 +94,7 @@ class Projection:
             self._forget(now_ms)
         if steps:
             self._wake()
+        return len(ended) == ENDS_A_TURN
 
     def next_end_ms(self) -> int | None:
         """When a lease could end next."""

@@ -27,8 +27,8 @@ from poolmuster.service.projection import Observations, Projection
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
-from poolmuster.storage.memory import MemoryStore
 from poolmuster.wiring.settings import ServeSettings
+from poolmuster.wiring.stores import build_store
 
 STOP_GRACE_S = 4.0
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
@@ -45,7 +45,7 @@ def new_boot_id() -> str:
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
     """The parts of one instance, none of them started."""
-    store = MemoryStore(clock, settings.lease_ms, settings.heartbeat_interval_ms)
+    store = build_store(settings, clock, boot_id)
     publisher = Publisher(clock, metrics.published)
     limits = settings.limits
     history = History(limits.history_changes, limits.history_bytes, clock.monotonic_ms())

@@ -53,12 +53,21 @@ class ServeLimits(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class DynamoSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the table is. Without a region the AWS environment is asked; an endpoint URL alone is enough."""
+
+    table: str
+    region: str | None = None
+    endpoint_url: str | None = None
+
+
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``poolmuster serve`` was told."""
 
     listen: Address = Address("127.0.0.1", 8080)
     pool_discovery: str = "registrations"
     registration_storage: str = "memory"
+    dynamodb: DynamoSettings | None = None
     heartbeat_interval_s: float = 5.0
     lease_duration_s: float = 15.0
     routers: tuple[RouterReplica, ...] = ()

@@ -5,6 +5,7 @@ refreshes them on the path of a call, for seconds; here a task of its own does i
 """
 
 import asyncio
+import logging
 import os
 from urllib.parse import urlsplit
 
@@ -23,6 +24,9 @@ SIGNING_REGION = "us-east-1"
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CHECK_EVERY_S = 1.0
+
+# At debug level botocore logs what it signs, session tokens included.
+logging.getLogger("botocore").setLevel(logging.WARNING)
 
 
 class RegionMissing(Exception):

@@ -21,7 +21,12 @@ class Calls:
     """Calls of one table. `open` before use, `close` at the end."""
 
     def __init__(
-        self, place: Place, access: Access, clock: Clock, table_clock: TableClock, consumed: Callable[[str, float], None]
+        self,
+        place: Place,
+        access: Access,
+        clock: Clock,
+        table_clock: TableClock,
+        consumed: Callable[[str, float], None],
     ) -> None:
         self.place = place
         self._access = access

@@ -33,6 +33,8 @@ PUT_LIMIT_S = 1.5
 STALE_AFTER_MS = 3_000
 EXTRA_READS_A_SECOND = 4
 ITEMS_A_TURN = 200
+RENEWALS_A_TURN = 100
+LEAVE_TRIES = 3
 
 log = structlog.get_logger("poolmuster.dynamodb")
 
@@ -94,7 +96,10 @@ class DynamoStore:
         if registration.relay_id is not None:
             condition = {
                 "ConditionExpression": "attribute_not_exists(left_relay_id) OR left_relay_id <> :relay OR expires_at <= :now",
-                "ExpressionAttributeValues": {":relay": {"S": registration.relay_id}, ":now": {"N": str(now_ms // 1000)}},
+                "ExpressionAttributeValues": {
+                    ":relay": {"S": registration.relay_id},
+                    ":now": {"N": str(now_ms // 1000)},
+                },
             }
         try:
             await self._calls.put(item, PUT_LIMIT_S, condition)
@@ -110,26 +115,31 @@ class DynamoStore:
 
     async def leave(self, departure: Departure) -> None:
         try:
-            page = await self._calls.page(None, PUT_LIMIT_S, sort_key=departure.key.stored)
-            for item in page.Items:
-                await self._leave(item, departure)
-        except ConditionFailed:
-            return
+            for _ in range(LEAVE_TRIES):
+                # Read first, so that what is put is the item as it stands, and an unknown key writes nothing.
+                page = await self._calls.page(None, PUT_LIMIT_S, sort_key=departure.key.stored)
+                if not page.Items or await self._left(page.Items[0], departure):
+                    return
         except Trouble as error:
             raise _unavailable(error) from error
+        raise Unavailable("The pool is renewed so often that it could not be deregistered; try again.")
 
-    async def _leave(self, item: Attributes, departure: Departure) -> None:
-        condition = "attribute_exists(pk)"
-        values = {}
+    async def _left(self, item: Attributes, departure: Departure) -> bool:
+        """Deregister ``item``. Returns whether it is settled; if not, somebody wrote in between."""
         if departure.relay_id is not None:
+            if item.get("relay_id") != {"S": departure.relay_id} or item.get("lease_ends_ms") == {"N": "0"}:
+                return True
             condition, values = "relay_id = :relay", {":relay": {"S": departure.relay_id}}
         else:
-            # What was read a moment ago may have been renewed since with other facts; those must not be undone.
             condition, values = "lease_ends_ms = :ends", {":ends": item["lease_ends_ms"]}
         left = left_item(item, departure, now_ms=self._table_now_ms())
         request = {"ConditionExpression": condition, "ExpressionAttributeValues": values}
-        await self._calls.put(left, PUT_LIMIT_S, request)
+        try:
+            await self._calls.put(left, PUT_LIMIT_S, request)
+        except ConditionFailed:
+            return departure.relay_id is not None
         self._again.set()
+        return True
 
     def _table_now_ms(self) -> int:
         return self._table_clock.now_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
@@ -179,12 +189,19 @@ class DynamoStore:
         self._say(None)
         table_now_ms = self._table_clock.now_ms(started_ms, self._clock.wall_ms() - duration_ms)
         reading = self._reader.take(items, started_ms, table_now_ms)
-        self._good_ms, self._good_at_ms = started_ms, self._clock.wall_ms() - duration_ms
         await self._tell(reading)
+        self._good_ms, self._good_at_ms = started_ms, self._clock.wall_ms() - duration_ms
+        self._on_trouble()
 
     async def _tell(self, reading: Reading) -> None:
+        """Tell the observer in slices that let others run: first the credit, then the renewals, then leases end."""
         assert self._observer is not None, "a store is attached before it is run"
-        more = self._observer.observe(reading)
+        self._observer.observe(Reading(started_ms=reading.started_ms, credit_ms=reading.credit_ms, ends_leases=False))
+        for start in range(0, len(reading.renewals), RENEWALS_A_TURN):
+            renewals = reading.renewals[start : start + RENEWALS_A_TURN]
+            self._observer.observe(Reading(started_ms=reading.started_ms, renewals=renewals, ends_leases=False))
+            await asyncio.sleep(0)
+        more = self._observer.observe(Reading(started_ms=reading.started_ms, departures=reading.departures))
         while more:
             await asyncio.sleep(0)
             more = self._observer.observe(Reading(started_ms=reading.started_ms))
