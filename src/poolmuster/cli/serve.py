@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.dynamodb_options import dynamodb_options, dynamodb_settings, refuse_dynamodb
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option
@@ -14,7 +15,7 @@ from poolmuster.model.address import Address
 from poolmuster.model.registration import url_fault
 from poolmuster.model.wire import RouterReplica
 from poolmuster.wiring.logging import configure_logging
-from poolmuster.wiring.settings import ServeLimits, ServeSettings, UsageError
+from poolmuster.wiring.settings import DynamoSettings, ServeLimits, ServeSettings, UsageError
 
 DEFAULTS = ServeSettings()
 
@@ -79,10 +80,10 @@ def _limit_options(function: Any) -> Any:
 )
 @option(
     "--registration-storage",
-    type=click.Choice(["memory"]),
+    type=click.Choice(["memory", "dynamodb"]),
     default=DEFAULTS.registration_storage,
     group=MODES,
-    help="Where registrations are kept.",
+    help="Where registrations are kept; dynamodb needs the extra of that name.",
 )
 @option(
     "--heartbeat-interval-secs",
@@ -106,6 +107,7 @@ def _limit_options(function: Any) -> Any:
     group=REGISTRATIONS,
     help="A router replica that relays should know of. Repeatable.",
 )
+@dynamodb_options
 @_limit_options
 @logging_options
 @click.pass_context
@@ -114,7 +116,12 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     for router_id, url in flags["routers"]:
         if (fault := url_fault(url)) is not None:
             fail_usage(ctx, "--router", f"the URL of {router_id!r}, {url!r}, {fault}.")
-    settings = settings_of(flags)
+    if flags["registration_storage"] == "dynamodb":
+        dynamodb = dynamodb_settings(ctx, flags)
+    else:
+        refuse_dynamodb(ctx)
+        dynamodb = None
+    settings = settings_of(flags, dynamodb)
     try:
         settings.check()
     except UsageError as error:
@@ -122,9 +129,15 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     configure_logging(flags["log_format"], flags["log_level"])
     # Imported late: none of this is needed to say what a flag means or why it is wrong.
     from poolmuster.wiring.serve import serve as run
+    from poolmuster.wiring.stores import StoreUnusable
 
     try:
         run(settings)
+    except UsageError as error:
+        raise click.UsageError(f"{error}.", ctx) from error
+    except StoreUnusable as error:
+        say(f"poolmuster: {error}")
+        return ExitCode.FAILED
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error
         say(f"poolmuster: cannot listen on {settings.listen}: {why}.")
@@ -132,13 +145,14 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     return ExitCode.GOOD
 
 
-def settings_of(flags: dict[str, Any]) -> ServeSettings:
+def settings_of(flags: dict[str, Any], dynamodb: DynamoSettings | None = None) -> ServeSettings:
     """The flags as settings, not yet checked against each other."""
     listen: Address = flags["listen"]
     return ServeSettings(
         listen=listen,
         pool_discovery=flags["pool_discovery"],
         registration_storage=flags["registration_storage"],
+        dynamodb=dynamodb,
         heartbeat_interval_s=flags["heartbeat_interval_secs"],
         lease_duration_s=flags["lease_duration_secs"],
         routers=tuple(RouterReplica(*pair) for pair in flags["routers"]),

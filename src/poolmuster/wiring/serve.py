@@ -44,7 +44,7 @@ def new_boot_id() -> str:
 
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
-    """The parts of one instance, none of them started."""
+    """The parts of one instance, none of them started. Raises `UsageError`, `StoreUnusable`."""
     store = build_store(settings, clock, boot_id)
     publisher = Publisher(clock, metrics.published)
     limits = settings.limits
@@ -111,11 +111,16 @@ def _log_change(change: Change) -> None:
 
 
 def serve(settings: ServeSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises `OSError` where the address cannot be listened on."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises `OSError` where the address cannot be listened on; `UsageError` and `StoreUnusable` before it is tried.
+    """
     raise_file_limit(settings.limits.connections + 256)
+    metrics = Metrics()
+    instance = build_instance(settings, SystemClock(), metrics, new_boot_id())
     sockets = bind(settings.listen.host, settings.listen.port)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, sockets))
+        runner.run(_serve(settings, instance, metrics, sockets))
 
 
 def raise_file_limit(wanted: int) -> None:
@@ -126,10 +131,7 @@ def raise_file_limit(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-async def _serve(settings: ServeSettings, sockets: list[socket.socket]) -> None:
-    clock = SystemClock()
-    metrics = Metrics()
-    instance = build_instance(settings, clock, metrics, new_boot_id())
+async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, sockets: list[socket.socket]) -> None:
     limits = settings.limits
     loopback_only = settings.loopback and not settings.allow_anonymous
     server = HttpServer(sockets, limits.http)

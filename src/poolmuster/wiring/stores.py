@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.storage.memory import MemoryStore
-from poolmuster.wiring.settings import DynamoSettings, ServeSettings
+from poolmuster.wiring.settings import DynamoSettings, ServeSettings, UsageError
 
 INSTALL_DYNAMODB = "pip install 'poolmuster[dynamodb]'"
 
@@ -15,7 +15,7 @@ class StoreUnusable(Exception):
 
 
 def build_store(settings: ServeSettings, clock: Clock, boot_id: str) -> RegistrationStore:
-    """The store that ``settings`` name, not yet running. Raises `StoreUnusable`."""
+    """The store that ``settings`` name, not yet running. Raises `StoreUnusable`, `UsageError`."""
     if settings.dynamodb is None:
         return MemoryStore(clock, settings.lease_ms, settings.heartbeat_interval_ms)
     return _dynamo_store(settings.dynamodb, settings, clock, boot_id)
@@ -25,6 +25,7 @@ def _dynamo_store(table: DynamoSettings, settings: ServeSettings, clock: Clock, 
     if find_spec("botocore") is None:
         raise StoreUnusable(f"--registration-storage dynamodb needs an extra that is not installed: {INSTALL_DYNAMODB}")
     # Imported late: the extra is not everybody's.
+    from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 
     from poolmuster.storage.dynamodb.access import Access, RegionMissing, find_place
@@ -36,7 +37,9 @@ def _dynamo_store(table: DynamoSettings, settings: ServeSettings, clock: Clock, 
     try:
         place = find_place(session, table.table, table.region, table.endpoint_url)
     except RegionMissing as error:
-        raise StoreUnusable(str(error)) from error
+        raise UsageError(str(error)) from error
+    except BotoCoreError as error:
+        raise StoreUnusable(f"the AWS configuration cannot be used: {error}") from error
     access, table_clock = Access(session, place), TableClock()
     return DynamoStore(
         calls=Calls(place, access, clock, table_clock, lambda kind, units: None),

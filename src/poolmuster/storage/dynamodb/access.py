@@ -7,6 +7,7 @@ refreshes them on the path of a call, for seconds; here a task of its own does i
 import asyncio
 import logging
 import os
+import re
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,12 +26,14 @@ SIGNING_REGION = "us-east-1"
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CHECK_EVERY_S = 1.0
 
+_REGION = re.compile(r"[a-z0-9-]{1,63}")
+
 # At debug level botocore logs what it signs, session tokens included.
 logging.getLogger("botocore").setLevel(logging.WARNING)
 
 
 class RegionMissing(Exception):
-    """Neither a region nor an endpoint URL was given."""
+    """Neither a region nor an endpoint URL was given, or what was given is no region's name."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -45,9 +48,15 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def find_place(session: Session, table: str, region: str | None, endpoint_url: str | None) -> Place:
-    """The place that flags and the AWS environment name. Raises `RegionMissing`."""
+    """The place that flags and the AWS environment name.
+
+    Raises `RegionMissing`, and `BotoCoreError` where the AWS configuration cannot be read.
+    """
     found = region or next((os.environ[name] for name in REGION_VARIABLES if os.environ.get(name)), None)
     found = found or session.get_config_variable("region")
+    if found is not None and _REGION.fullmatch(found) is None:
+        # It becomes part of a host name, and of what is signed.
+        raise RegionMissing(f"the AWS environment names {found[:80]!r} as the region, which none is called")
     if endpoint_url is not None:
         return Place(table, found, endpoint_url.rstrip("/"))
     if found is None:
