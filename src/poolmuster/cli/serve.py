@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.ending import ExitCode, say
 from poolmuster.cli.dynamodb_options import dynamodb_options, dynamodb_settings, refuse_dynamodb
+from poolmuster.cli.ending import ExitCode, say
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option

@@ -29,6 +29,7 @@ from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 from poolmuster.wiring.settings import ServeSettings
 from poolmuster.wiring.stores import build_store
+from poolmuster.wiring.table_metrics import TableMetrics
 
 STOP_GRACE_S = 4.0
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
@@ -45,7 +46,7 @@ def new_boot_id() -> str:
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
     """The parts of one instance, none of them started. Raises `UsageError`, `StoreUnusable`."""
-    store = build_store(settings, clock, boot_id)
+    store = build_store(settings, clock, boot_id, TableMetrics(metrics.registry) if settings.dynamodb else None)
     publisher = Publisher(clock, metrics.published)
     limits = settings.limits
     history = History(limits.history_changes, limits.history_bytes, clock.monotonic_ms())

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
+from poolmuster.storage.dynamodb.notes import TableNotes
 from poolmuster.storage.memory import MemoryStore
 from poolmuster.wiring.settings import DynamoSettings, ServeSettings, UsageError
 
@@ -14,23 +15,35 @@ class StoreUnusable(Exception):
     """The store cannot be used on this machine. The text is one line that says what to do."""
 
 
-def build_store(settings: ServeSettings, clock: Clock, boot_id: str) -> RegistrationStore:
-    """The store that ``settings`` name, not yet running. Raises `StoreUnusable`, `UsageError`."""
+def build_store(
+    settings: ServeSettings, clock: Clock, boot_id: str, notes: TableNotes | None = None
+) -> RegistrationStore:
+    """The store that ``settings`` name, not yet running. Raises `StoreUnusable`, `UsageError`.
+
+    ``notes`` are told what a table store does.
+    """
     if settings.dynamodb is None:
         return MemoryStore(clock, settings.lease_ms, settings.heartbeat_interval_ms)
-    return _dynamo_store(settings.dynamodb, settings, clock, boot_id)
+    return _dynamo_store(settings.dynamodb, settings, clock, boot_id, notes or TableNotes())
 
 
-def _dynamo_store(table: DynamoSettings, settings: ServeSettings, clock: Clock, boot_id: str) -> RegistrationStore:
+def require_botocore(what: str) -> None:
+    """Raise `StoreUnusable`, saying what ``what`` needs, where the extra is not installed."""
     if find_spec("botocore") is None:
-        raise StoreUnusable(f"--registration-storage dynamodb needs an extra that is not installed: {INSTALL_DYNAMODB}")
+        raise StoreUnusable(f"{what} needs an extra that is not installed: {INSTALL_DYNAMODB}")
+
+
+def _dynamo_store(
+    table: DynamoSettings, settings: ServeSettings, clock: Clock, boot_id: str, notes: TableNotes
+) -> RegistrationStore:
+    require_botocore("--registration-storage dynamodb")
     # Imported late: the extra is not everybody's.
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 
     from poolmuster.storage.dynamodb.access import Access, RegionMissing, find_place
     from poolmuster.storage.dynamodb.calls import Calls
-    from poolmuster.storage.dynamodb.store import DynamoStore, TableNotes
+    from poolmuster.storage.dynamodb.store import DynamoStore
     from poolmuster.storage.dynamodb.table_clock import TableClock
 
     session = Session()
@@ -42,12 +55,12 @@ def _dynamo_store(table: DynamoSettings, settings: ServeSettings, clock: Clock, 
         raise StoreUnusable(f"the AWS configuration cannot be used: {error}") from error
     access, table_clock = Access(session, place), TableClock()
     return DynamoStore(
-        calls=Calls(place, access, clock, table_clock, lambda kind, units: None),
+        calls=Calls(place, access, clock, table_clock, notes.consumed),
         access=access,
         clock=clock,
         table_clock=table_clock,
         boot_id=boot_id,
         lease_ms=settings.lease_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        notes=TableNotes(),
+        notes=notes,
     )

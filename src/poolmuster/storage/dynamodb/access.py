@@ -5,16 +5,19 @@ refreshes them on the path of a call, for seconds; here a task of its own does i
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
+import threading
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
@@ -76,7 +79,9 @@ class Access:
         self._place = place
         self._source: Credentials | None = None
         self._frozen: ReadOnlyCredentials | None = None
-        self._trouble = Trouble(SourceReason.CREDENTIALS_MISSING, "The AWS credentials have not been looked for yet")
+        self._outdated = False
+        self._looked = asyncio.Event()
+        self._trouble = Trouble(SourceReason.CREDENTIALS_MISSING, "The AWS credentials are still being looked for")
 
     @property
     def method(self) -> str:
@@ -86,17 +91,34 @@ class Access:
     async def refresh(self) -> None:
         """Look for credentials, or renew them where they are about to expire; off the event loop."""
         try:
-            await asyncio.to_thread(self._refresh)
-        except BotoCoreError as error:
-            expired = self._frozen is not None
+            await _in_thread(self._refresh)
+        except (BotoCoreError, ClientError, OSError, ValueError) as error:
+            # All that its providers are known to raise: their own, those of STS, of files, and of what does not parse.
+            expired = self._frozen is not None or self._trouble.reason is SourceReason.CREDENTIALS_EXPIRED
             reason = SourceReason.CREDENTIALS_EXPIRED if expired else SourceReason.CREDENTIALS_MISSING
-            self._trouble = Trouble(reason, f"The AWS credentials cannot be renewed: {type(error).__name__}")
+            self._trouble = Trouble(
+                reason, f"The AWS credentials cannot be {'renewed' if expired else 'had'}: {_why(error)}"
+            )
             if self._source is not None and self._source_expired():
                 self._frozen = None
+        self._looked.set()
+
+    async def wait_looked(self, timeout_s: float) -> None:
+        """Wait until credentials have been looked for once, but not for longer than ``timeout_s``."""
+        looked = asyncio.create_task(self._looked.wait())
+        await asyncio.wait((looked,), timeout=timeout_s)
+        looked.cancel()
+
+    def refused(self) -> None:
+        """The table says that they have expired: what stands in files or variables is looked up anew."""
+        self._outdated = True
 
     def _refresh(self) -> None:
         if self._source is None:
             self._source = self._session.get_credentials()
+        elif self._outdated:
+            self._source = self._session.get_component("credential_provider").load_credentials() or self._source
+        self._outdated = False
         if self._source is not None:
             self._frozen = self._source.get_frozen_credentials()
             return
@@ -124,3 +146,38 @@ class Access:
         request = AWSRequest(method="POST", url=self._place.endpoint_url + "/", data=body, headers=headers)
         SigV4Auth(self._frozen, "dynamodb", self._place.region or SIGNING_REGION).add_auth(request)
         return dict(request.headers.items())
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Run ``work`` in a thread that nobody waits for at the end: a token service that hangs must not hold the exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish(error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except BaseException as raised:  # noqa: BLE001  # it is raised again, in the task that waits
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, error)
+
+    threading.Thread(target=run, name="aws-credentials", daemon=True).start()
+    await done
+
+
+def _why(error: Exception) -> str:
+    """What went wrong, without anything that a token service may have been sent or have answered."""
+    if isinstance(error, ClientError):
+        return f"{error.operation_name} answered {error.response.get('Error', {}).get('Code', 'an error')}"
+    if isinstance(error, OSError):
+        return f"{error.strerror or type(error).__name__}: {error.filename}" if error.filename else str(error.strerror)
+    return type(error).__name__

@@ -100,5 +100,21 @@ class Calls:
             raise Trouble(SourceReason.UNREACHABLE, f"{self.place} cannot be reached: {error}") from error
         self._table_clock.heard(answer.headers.get("Date"), self._clock.monotonic_ms())
         if answer.status != 200:
-            raise error_of(answer.status, content, str(self.place))
+            raise self._mark(error_of(answer.status, content, str(self.place)))
         return content
+
+    def _mark(self, error: Exception) -> Exception:
+        """``error``, with what only this side knows about it; and the credentials are told where it is theirs."""
+        if not isinstance(error, Trouble):
+            return error
+        if error.reason is SourceReason.CREDENTIALS_EXPIRED:
+            self._access.refused()
+        elif error.reason is SourceReason.CLOCK_SKEW:
+            ahead_s = self._table_clock.skew_ms(self._clock.monotonic_ms(), self._clock.wall_ms()) / 1000
+            where = "ahead of" if ahead_s > 0 else "behind"
+            return Trouble(
+                error.reason,
+                f"{error.detail}; this machine's clock is {abs(ahead_s):.0f} s {where} the table's",
+                code=error.code,
+            )
+        return error

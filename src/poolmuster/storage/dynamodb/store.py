@@ -7,8 +7,7 @@ times a second.
 
 import asyncio
 from collections.abc import Callable
-
-import structlog
+from typing import Any
 
 from poolmuster.core.reading import Reading
 from poolmuster.core.table import TableItem, TableReader
@@ -21,6 +20,7 @@ from poolmuster.ports.store import StoreObserver
 from poolmuster.storage.dynamodb.access import Access
 from poolmuster.storage.dynamodb.calls import Calls
 from poolmuster.storage.dynamodb.items import NO_REGION, Attributes, ItemFault, ParsedItems, left_item, live_item
+from poolmuster.storage.dynamodb.notes import CANCELLED, GOOD, REFUSED, ChangesTold, TableNotes
 from poolmuster.storage.dynamodb.table_clock import TableClock
 from poolmuster.storage.dynamodb.trouble import ConditionFailed, Trouble
 
@@ -36,17 +36,7 @@ ITEMS_A_TURN = 200
 RENEWALS_A_TURN = 100
 LEAVE_TRIES = 3
 
-log = structlog.get_logger("poolmuster.dynamodb")
-
-
-class TableNotes:
-    """What metrics want to know; replaced by the wiring."""
-
-    def read(self, *, good: bool, duration_ms: int) -> None:
-        """A read of all pages has ended."""
-
-    def skipped(self, count: int) -> None:
-        """So many items of the last read could not be parsed."""
+NOT_LEFT = "attribute_not_exists(left_relay_id) OR left_relay_id <> :relay OR expires_at <= :now"
 
 
 class DynamoStore:
@@ -71,9 +61,9 @@ class DynamoStore:
         self._clock = clock
         self._table_clock = table_clock
         self._lease_ms = lease_ms
-        self._slack_ms = lease_ms - heartbeat_interval_ms
         self._writer = f"{calls.place.region or NO_REGION}/{boot_id}"
         self._notes = notes
+        self._told = ChangesTold(lease_ms - heartbeat_interval_ms)
         self._reader = TableReader(lease_ms, calls.place.region)
         self._items = ParsedItems()
         self._observer: StoreObserver | None = None
@@ -82,7 +72,6 @@ class DynamoStore:
         self._good_ms: int | None = None
         self._good_at_ms: int | None = None
         self._since: dict[str, tuple[object, int]] = {}
-        self._said_faults: set[str] = set()
         self._again = asyncio.Event()
 
     def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
@@ -95,18 +84,17 @@ class DynamoStore:
         condition = None
         if registration.relay_id is not None:
             condition = {
-                "ConditionExpression": "attribute_not_exists(left_relay_id) OR left_relay_id <> :relay OR expires_at <= :now",
+                "ConditionExpression": NOT_LEFT,
                 "ExpressionAttributeValues": {
                     ":relay": {"S": registration.relay_id},
                     ":now": {"N": str(now_ms // 1000)},
                 },
             }
         try:
-            await self._calls.put(item, PUT_LIMIT_S, condition)
+            await self._put(item, condition)
         except ConditionFailed as error:
-            raise RelayLeft(
-                f"Relay {registration.relay_id!r} deregistered this pool. A relay that starts again takes a new relay_id."
-            ) from error
+            whose = f"Relay {registration.relay_id!r} deregistered this pool."
+            raise RelayLeft(f"{whose} A relay that starts again takes a new relay_id.") from error
         except Trouble as error:
             raise _unavailable(error) from error
         seen = self._reader.seen(registration.key)
@@ -135,11 +123,25 @@ class DynamoStore:
         left = left_item(item, departure, now_ms=self._table_now_ms())
         request = {"ConditionExpression": condition, "ExpressionAttributeValues": values}
         try:
-            await self._calls.put(left, PUT_LIMIT_S, request)
+            await self._put(left, request)
         except ConditionFailed:
             return departure.relay_id is not None
         self._again.set()
         return True
+
+    async def _put(self, item: Attributes, condition: dict[str, Any] | None) -> None:
+        started_ms, outcome = self._clock.monotonic_ms(), CANCELLED
+        try:
+            await self._calls.put(item, PUT_LIMIT_S, condition)
+            outcome = GOOD
+        except ConditionFailed:
+            outcome = REFUSED
+            raise
+        except Trouble as trouble:
+            outcome = trouble.reason
+            raise
+        finally:
+            self._notes.wrote(outcome, self._clock.monotonic_ms() - started_ms)
 
     def _table_now_ms(self) -> int:
         return self._table_clock.now_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
@@ -148,7 +150,7 @@ class DynamoStore:
         await self._calls.open()
         keeping = asyncio.create_task(self._access.run())
         try:
-            await self._access.refresh()
+            await self._access.wait_looked(READ_LIMIT_MS / 1000)
             await self._read_on()
         finally:
             keeping.cancel()
@@ -170,23 +172,20 @@ class DynamoStore:
                 finally:
                     again.cancel()
                     due.cancel()
-            self._again.clear()
+            if self._again.is_set():
+                self._notes.extra_read()
+                self._again.clear()
 
     async def read_once(self) -> None:
         """One read of all pages, and what comes of it."""
         started_ms = self._clock.monotonic_ms()
         try:
-            items = await self._read_all(started_ms)
-            duration_ms = self._clock.monotonic_ms() - started_ms
-            if duration_ms > READ_LIMIT_MS:
-                raise Trouble(SourceReason.TIMEOUT, f"{self._calls.place} took {duration_ms / 1000:.1f} s to be read")
+            items, duration_ms = await self._read_in_time(started_ms)
         except Trouble as trouble:
-            self._notes.read(good=False, duration_ms=self._clock.monotonic_ms() - started_ms)
-            self._say(trouble)
+            self._note_read(trouble, self._clock.monotonic_ms() - started_ms)
             self._on_trouble()
             return
-        self._notes.read(good=True, duration_ms=duration_ms)
-        self._say(None)
+        self._note_read(None, duration_ms)
         table_now_ms = self._table_clock.now_ms(started_ms, self._clock.wall_ms() - duration_ms)
         reading = self._reader.take(items, started_ms, table_now_ms)
         await self._tell(reading)
@@ -206,6 +205,14 @@ class DynamoStore:
             await asyncio.sleep(0)
             more = self._observer.observe(Reading(started_ms=reading.started_ms))
 
+    async def _read_in_time(self, started_ms: int) -> tuple[list[TableItem], int]:
+        items = await self._read_all(started_ms)
+        duration_ms = self._clock.monotonic_ms() - started_ms
+        if duration_ms > READ_LIMIT_MS:
+            took_s = duration_ms / 1000
+            raise Trouble(SourceReason.TIMEOUT, f"{self._calls.place} took {took_s:.1f} s to be read")
+        return items, duration_ms
+
     async def _read_all(self, started_ms: int) -> list[TableItem]:
         items: list[TableItem] = []
         faults: dict[str, str] = {}
@@ -222,6 +229,7 @@ class DynamoStore:
                 if not retries or trouble.reason in _FINAL:
                     raise
                 retries -= 1
+                self._notes.retried(trouble.reason)
                 continue
             for number, item in enumerate(page.Items):
                 self._parse(item, items, faults)
@@ -235,7 +243,8 @@ class DynamoStore:
                 raise Trouble(SourceReason.BAD_ANSWER, f"{self._calls.place} gave the same page twice")
             starts.add(place)
         self._items.turn()
-        self._say_faults(faults)
+        self._notes.skipped(len(faults))
+        self._told.faults(faults)
         return items
 
     def _parse(self, item: Attributes, items: list[TableItem], faults: dict[str, str]) -> None:
@@ -244,18 +253,13 @@ class DynamoStore:
         except ItemFault as fault:
             faults[str(item.get("sk"))[:200]] = str(fault)
 
-    def _say_faults(self, faults: dict[str, str]) -> None:
-        self._notes.skipped(len(faults))
-        for name in faults.keys() - self._said_faults:
-            log.warning("An item of the table is skipped", item=name, why=faults[name])
-        self._said_faults = set(faults)
-
-    def _say(self, trouble: Trouble | None) -> None:
-        before, self._trouble = self._trouble, trouble
-        if trouble is not None and (before is None or before.reason is not trouble.reason):
-            log.warning("The table cannot be read", reason=trouble.reason, detail=trouble.detail)
-        elif trouble is None and before is not None:
-            log.info("The table is read again")
+    def _note_read(self, trouble: Trouble | None, duration_ms: int) -> None:
+        self._trouble = trouble
+        ahead_ms = self._table_clock.skew_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
+        self._notes.read(GOOD if trouble is None else trouble.reason, duration_ms)
+        self._notes.clock_ahead(ahead_ms)
+        self._told.trouble(trouble)
+        self._told.clock_ahead(ahead_ms)
 
     def sources(self, now_ms: int) -> tuple[Source, ...]:
         table = self._table_source(now_ms)
