@@ -79,7 +79,8 @@ lock: ## Write the lock files anew; LOCK_ARGS=--upgrade takes newer versions.
 	@tools/make-venv $(LOCKER)
 	@$(LOCKER)/bin/python $(PIP) --require-hashes --requirement requirements/lock.txt
 	$(UV_COMPILE) pyproject.toml --output-file requirements/runtime.txt
-	$(UV_COMPILE) pyproject.toml requirements/build.in --group dev --output-file requirements/dev.txt
+	$(UV_COMPILE) pyproject.toml --all-extras --output-file requirements/extras.txt
+	$(UV_COMPILE) pyproject.toml --all-extras requirements/build.in --group dev --output-file requirements/dev.txt
 	$(UV_COMPILE) requirements/dynamo.in --output-file requirements/dynamo.txt
 	$(UV_COMPILE) --no-deps requirements/dynamo-itself.in --output-file requirements/dynamo-itself.txt
 	$(UV_COMPILE) requirements/lock.in --output-file requirements/lock.txt
