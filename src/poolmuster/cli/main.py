@@ -7,7 +7,7 @@ import click
 
 from poolmuster import __version__
 from poolmuster.cli.ending import Ending, ExitCode
-from poolmuster.cli.options import HELP_EPILOG, Command
+from poolmuster.cli.options import HELP_EPILOG, Command, Group
 
 PROGRAMS = {
     "serve": "Run the discovery service.",
@@ -21,6 +21,7 @@ OPERATORS = {
     "changes": "Show what changed lately, and why.",
     "register": "Register a pool by hand, for one lease.",
     "deregister": "Take a pool off the list at once.",
+    "table": "Create or check the DynamoDB table.",
 }
 
 
@@ -33,7 +34,7 @@ class Commands(Ending, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: Command = import_module(f"poolmuster.cli.{cmd_name}").command
+        command: Command | Group = import_module(f"poolmuster.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -45,7 +46,7 @@ class Commands(Ending, click.Group):
         """The environment variables of every command's flags."""
         ctx = click.Context(self)
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
-        return {variable for found in commands if isinstance(found, Command) for variable in found.variables}
+        return {variable for found in commands if isinstance(found, Command | Group) for variable in found.variables}
 
 
 @click.group("poolmuster", cls=Commands, epilog=HELP_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

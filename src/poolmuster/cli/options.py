@@ -98,6 +98,15 @@ class Command(Ending):
         return {param.envvar for param in self.params if isinstance(param, Option) and param.envvar}
 
 
+class Group(Ending, click.Group):
+    """A command that only holds others."""
+
+    @property
+    def variables(self) -> set[str]:
+        """The environment variables of all its commands' flags."""
+        return {name for found in self.commands.values() if isinstance(found, Command) for name in found.variables}
+
+
 def command(name: str, **attrs: Any) -> Callable[[Callable[..., Any]], Command]:
     """Make a function a `Command`. It returns its exit code, or ``None`` for 0."""
     return click.command(name, cls=Command, **attrs)
@@ -150,6 +159,7 @@ def warn_of_unknown_variables(ctx: click.Context) -> None:
 __all__ = [
     "Command",
     "ExitCode",
+    "Group",
     "Option",
     "command",
     "fail_usage",

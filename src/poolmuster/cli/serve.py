@@ -107,7 +107,7 @@ def _limit_options(function: Any) -> Any:
     group=REGISTRATIONS,
     help="A router replica that relays should know of. Repeatable.",
 )
-@dynamodb_options
+@dynamodb_options()
 @_limit_options
 @logging_options
 @click.pass_context

@@ -1,12 +1,18 @@
 """Which store a service runs on."""
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.storage.dynamodb.notes import TableNotes
 from poolmuster.storage.memory import MemoryStore
 from poolmuster.wiring.settings import DynamoSettings, ServeSettings, UsageError
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+
+    from poolmuster.storage.dynamodb.access import Place
 
 INSTALL_DYNAMODB = "pip install 'poolmuster[dynamodb]'"
 
@@ -27,24 +33,18 @@ def build_store(
     return _dynamo_store(settings.dynamodb, settings, clock, boot_id, notes or TableNotes())
 
 
-def require_botocore(what: str) -> None:
-    """Raise `StoreUnusable`, saying what ``what`` needs, where the extra is not installed."""
+def open_place(table: DynamoSettings, what: str) -> "tuple[Session, Place]":
+    """The AWS session of this process, and where the table is; nothing is called yet.
+
+    Raises `UsageError` where the region is not known, and `StoreUnusable` where the extra that ``what`` needs is not
+    installed or the AWS configuration cannot be read.
+    """
     if find_spec("botocore") is None:
         raise StoreUnusable(f"{what} needs an extra that is not installed: {INSTALL_DYNAMODB}")
-
-
-def _dynamo_store(
-    table: DynamoSettings, settings: ServeSettings, clock: Clock, boot_id: str, notes: TableNotes
-) -> RegistrationStore:
-    require_botocore("--registration-storage dynamodb")
-    # Imported late: the extra is not everybody's.
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 
-    from poolmuster.storage.dynamodb.access import Access, RegionMissing, find_place
-    from poolmuster.storage.dynamodb.calls import Calls
-    from poolmuster.storage.dynamodb.store import DynamoStore
-    from poolmuster.storage.dynamodb.table_clock import TableClock
+    from poolmuster.storage.dynamodb.access import RegionMissing, find_place
 
     session = Session()
     try:
@@ -53,6 +53,19 @@ def _dynamo_store(
         raise UsageError(str(error)) from error
     except BotoCoreError as error:
         raise StoreUnusable(f"the AWS configuration cannot be used: {error}") from error
+    return session, place
+
+
+def _dynamo_store(
+    table: DynamoSettings, settings: ServeSettings, clock: Clock, boot_id: str, notes: TableNotes
+) -> RegistrationStore:
+    session, place = open_place(table, "--registration-storage dynamodb")
+    # Imported late, here and below: the extra is not everybody's.
+    from poolmuster.storage.dynamodb.access import Access
+    from poolmuster.storage.dynamodb.calls import Calls
+    from poolmuster.storage.dynamodb.store import DynamoStore
+    from poolmuster.storage.dynamodb.table_clock import TableClock
+
     access, table_clock = Access(session, place), TableClock()
     return DynamoStore(
         calls=Calls(place, access, clock, table_clock, notes.consumed),

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from poolmuster import __version__
 from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
-from poolmuster.cli.options import Command, command
+from poolmuster.cli.options import Command, Group, command
 from poolmuster.model.errors import Fault, InvalidInput
 
 
@@ -43,7 +43,7 @@ def test_the_help_of_all_commands_imports_none_of_them() -> None:
 @pytest.mark.parametrize("name", [*PROGRAMS, *OPERATORS])
 def test_each_command_is_ours_and_described_as_it_does_itself(name: str) -> None:
     found = cli.get_command(click.Context(cli), name)
-    assert isinstance(found, Command)
+    assert isinstance(found, Command | Group)
     assert found.name == name
     if name in OPERATORS:
         assert found.help == OPERATORS[name]

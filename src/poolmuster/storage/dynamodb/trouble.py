@@ -54,7 +54,7 @@ class _Error(msgspec.Struct):
     Message: str | None = None
 
 
-def error_of(status: int, body: bytes, where: str) -> Exception:
+def error_of(status: int, body: bytes, where: str) -> Trouble | ConditionFailed:
     """What an answer other than 200 means. ``where`` names table, region and endpoint."""
     try:
         error = msgspec.json.decode(body, type=_Error)
@@ -62,8 +62,12 @@ def error_of(status: int, body: bytes, where: str) -> Exception:
         # A proxy or load balancer that cannot reach the table speaks for itself.
         reason = SourceReason.UNREACHABLE if status in _GATEWAY_STATUSES else SourceReason.BAD_ANSWER
         return Trouble(reason, f"{where} answered {status} with something that is not an AWS error")
-    code = error.type.rpartition("#")[2]
-    message = _first_words(error.message or error.Message or "")
+    return meaning_of(status, error.type.rpartition("#")[2], error.message or error.Message or "", where)
+
+
+def meaning_of(status: int, code: str, text: str, where: str) -> Trouble | ConditionFailed:
+    """What an error means by its ``code``, as in ``ResourceNotFoundException``, and what AWS says to it."""
+    message = _first_words(text)
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(message)
     reason = _BY_TYPE.get(code, SourceReason.BAD_ANSWER)

@@ -1,0 +1,106 @@
+"""``poolmuster table``: make the DynamoDB table, or say whether it is as the service needs it."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from poolmuster.cli.dynamodb_options import REGION, dynamodb_options, dynamodb_settings
+from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.options import Group, option
+from poolmuster.cli.options import command as make_command
+from poolmuster.cli.tables import show_table
+from poolmuster.wiring.settings import UsageError
+
+if TYPE_CHECKING:
+    from poolmuster.storage.dynamodb.admin import TableAdmin
+
+
+@click.group("table", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Create or check the DynamoDB table."""
+
+
+@make_command("create")
+@dynamodb_options(group="Table")
+@option("--replica", "replicas", type=REGION, multiple=True, help="Make it a Global Table, here too. Repeatable.")
+@option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def create(ctx: click.Context, /, **flags: Any) -> int:
+    """Create the table, or add what it lacks: time to live, replicas. Asks before it changes anything."""
+    return _with_table(ctx, flags, lambda admin: _create(ctx, admin, flags["replicas"], yes=flags["yes"]))
+
+
+def _create(ctx: click.Context, admin: "TableAdmin", replicas: tuple[str, ...], *, yes: bool) -> int:
+    _say_who(admin)
+    steps = admin.plan(replicas)
+    if not steps:
+        click.echo("Nothing to do: the table is there, as it should be.")
+        return ExitCode.GOOD
+    for step in steps:
+        click.echo(f"  - {step.text}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("Nobody is there to be asked. Pass --yes to go on without.", ctx)
+        if not click.confirm("Do this?", err=True):
+            say("poolmuster: nothing was changed.")
+            return ExitCode.FAILED
+    for step in steps:
+        click.echo(f"{step.text} ...")
+        step.make()
+    click.echo("Done.")
+    return ExitCode.GOOD
+
+
+@make_command("check")
+@dynamodb_options(group="Table")
+@click.pass_context
+def check(ctx: click.Context, /, **flags: Any) -> int:
+    """Say whether the table is as the service needs it, and what is missing. Changes nothing."""
+    return _with_table(ctx, flags, _check)
+
+
+def _check(admin: "TableAdmin") -> int:
+    _say_who(admin)
+    findings = admin.check()
+    show_table(["WHAT", "STATE", "DETAIL"], [(finding.what, finding.state, finding.detail) for finding in findings])
+    bad = [finding.what for finding in findings if finding.state == "bad"]
+    if bad:
+        say(f"poolmuster: the table cannot be used as it is: {', '.join(bad)}")
+    return ExitCode.FAILED if bad else ExitCode.GOOD
+
+
+def _say_who(admin: "TableAdmin") -> None:
+    click.echo(f"{admin.place}")
+    click.echo(f"AWS credentials: {admin.credentials}")
+
+
+def _with_table(ctx: click.Context, flags: dict[str, Any], work: Callable[["TableAdmin"], int]) -> int:
+    where = dynamodb_settings(ctx, flags, mode=f"table {ctx.info_name}")
+    # Imported late: the rest of the command line does without, and the extra is not everybody's.
+    from poolmuster.wiring.stores import StoreUnusable, open_place
+
+    try:
+        session, place = open_place(where, f"table {ctx.info_name}")
+    except UsageError as error:
+        raise click.UsageError(f"{error}.", ctx) from error
+    except StoreUnusable as error:
+        say(f"poolmuster: {error}")
+        return ExitCode.FAILED
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from poolmuster.storage.dynamodb.admin import TableAdmin
+    from poolmuster.storage.dynamodb.trouble import Trouble
+
+    try:
+        return work(TableAdmin(session, place))
+    except Trouble as trouble:
+        say(f"poolmuster: {trouble.reason}: {trouble.detail}")
+    except (BotoCoreError, ClientError) as error:
+        say(f"poolmuster: the AWS credentials cannot be had: {error}")
+    return ExitCode.FAILED
+
+
+command.add_command(create)
+command.add_command(check)
