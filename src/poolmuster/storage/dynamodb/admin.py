@@ -4,9 +4,10 @@ For operators only: the service never calls any of this, and needs no permission
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -126,7 +127,7 @@ class TableAdmin:
                 Limit=1,
             )
         except Trouble as trouble:
-            return Finding("permission dynamodb:Query", FindingState.BAD, trouble.detail)
+            return _bad("permission dynamodb:Query", trouble)
         return Finding("permission dynamodb:Query", FindingState.GOOD, "given")
 
     def _check_put(self) -> Finding:
@@ -140,7 +141,7 @@ class TableAdmin:
         except ConditionFailed:
             return Finding(what, FindingState.GOOD, "given; nothing was written")
         except Trouble as trouble:
-            return Finding(what, FindingState.BAD, trouble.detail)
+            return _bad(what, trouble)
         return Finding(what, FindingState.BAD, f"this server takes puts whose condition does not hold: {NO_POOL}")
 
     def _check_clock(self) -> Finding:
@@ -169,15 +170,13 @@ class TableAdmin:
         else:
             keys = _check_keys(table)
             if keys.state is FindingState.BAD:
-                raise Trouble(
-                    SourceReason.BAD_ANSWER, f"{self.place} is there, but its keys are not right: {keys.detail}"
-                )
+                raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} is there, but its key {keys.detail}")
             if wanted and not table.get("StreamSpecification", {}).get("StreamEnabled"):
                 steps.append(Step("Turn on its stream, which replicas need", self._turn_on_stream))
         steps.extend(self._plan_time_to_live(new=table is None))
         there = {replica["RegionName"] for replica in (table or {}).get("Replicas", ())}
         steps.extend(
-            Step(f"Add a replica in {region}", lambda region=region: self._add_replica(region))
+            Step(f"Add a replica in {region}", partial(self._add_replica, region))
             for region in wanted
             if region not in there
         )
@@ -202,11 +201,11 @@ class TableAdmin:
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in KEYS],
             **more,
         )
-        self._wait(lambda table: True)
+        self._wait()
 
     def _turn_on_stream(self) -> None:
         self._call("update_table", StreamSpecification=_STREAM)
-        self._wait(lambda table: True)
+        self._wait()
 
     def _turn_on_time_to_live(self) -> None:
         how = {"Enabled": True, "AttributeName": TIME_TO_LIVE}
@@ -218,20 +217,16 @@ class TableAdmin:
 
     def _add_replica(self, region: str) -> None:
         self._call("update_table", ReplicaUpdates=[{"Create": {"RegionName": region}}])
+        self._wait(region)
 
-        def is_there(table: dict[str, Any]) -> bool:
-            status = {each["RegionName"]: each.get("ReplicaStatus") for each in table.get("Replicas", ())}
-            return status.get(region) == "ACTIVE"
-
-        self._wait(is_there)
-
-    def _wait(self, done: Callable[[dict[str, Any]], bool]) -> None:
-        """Until the table is active, and ``done`` says so too."""
+    def _wait(self, replica: str | None = None) -> None:
+        """Until the table is active, and ``replica`` too."""
         deadline_s = time.monotonic() + WAIT_LIMIT_S
         while True:
             try:
                 table = self._describe()
-                if table["TableStatus"] == "ACTIVE" and done(table):
+                status = {each["RegionName"]: each.get("ReplicaStatus") for each in table.get("Replicas", ())}
+                if table["TableStatus"] == "ACTIVE" and (replica is None or status.get(replica) == "ACTIVE"):
                     return
             except Trouble as trouble:
                 # A table that was just created may not be seen everywhere yet.
@@ -268,7 +263,7 @@ class TableAdmin:
         self._hear(answer.get("ResponseMetadata", {}))
         return answer
 
-    def _hear(self, metadata: dict[str, Any]) -> None:
+    def _hear(self, metadata: Mapping[str, Any]) -> None:
         self._date = metadata.get("HTTPHeaders", {}).get("date", self._date)
 
 
@@ -286,7 +281,11 @@ def _not_seen(what: str, trouble: Trouble) -> Finding:
         return Finding(what, FindingState.UNKNOWN, "not permitted to look, which the service does not need")
     if trouble.code == UNKNOWN_OPERATION:
         return Finding(what, FindingState.UNKNOWN, "this server does not know of it")
-    return Finding(what, FindingState.BAD, trouble.detail)
+    return _bad(what, trouble)
+
+
+def _bad(what: str, trouble: Trouble) -> Finding:
+    return Finding(what, FindingState.BAD, f"{trouble.reason}: {trouble.detail}")
 
 
 def _check_keys(table: dict[str, Any]) -> Finding:
@@ -295,4 +294,4 @@ def _check_keys(table: dict[str, Any]) -> Finding:
     if kinds == KEYS and all(types.get(name) == "S" for name in KEYS):
         return Finding("keys", FindingState.GOOD, "pk and sk, strings")
     has = ", ".join(f"{name} ({kind}, {types.get(name, '?')})" for name, kind in kinds.items())
-    return Finding("keys", FindingState.BAD, f"has {has}; must be pk (HASH, S), sk (RANGE, S)")
+    return Finding("keys", FindingState.BAD, f"is {has}; must be pk (HASH, S), sk (RANGE, S)")
