@@ -15,6 +15,9 @@ not compared with the time but with the stored end that was seen before: another
 The first good read has nothing to compare with: there, and only there, an entry lives to its stored end by the table's
 clock, one lease at most. Time between the starts of two good reads that exceeds three seconds is credited, because
 renewals in it could not be seen.
+
+A foreign region is silent when a lease has passed, by good reads, without a write from it, though entries of it ended
+that nobody deregistered. At the first good read its last write is taken to be a lease before its latest stored end.
 """
 
 from collections.abc import Iterable
@@ -47,20 +50,28 @@ class TableItem(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What the previous good read showed of a key. ``live``: somebody was seen to renew it, and it has not left."""
+    """What the previous good read showed of a key.
+
+    ``lives_until_ms`` is when its last renewal wears off by the monotonic clock, or would have, no credit counted;
+    ``None`` where nobody is known to have renewed it, or it has left.
+    """
 
     ends_ms: int
     registration: Registration
     region: str | None
-    live: bool
+    lives_until_ms: int | None
 
 
 class Region(msgspec.Struct, gc=False):
-    """What is known of a foreign region: when a write from it was last seen, and its longest lease."""
+    """What is known of a foreign region.
+
+    ``written_ms`` is when a write from it was last seen, moved on by every outage since; ``lease_ms`` is the lease of
+    that write, this reader's at least; ``held`` counts its entries that were live once and have not left.
+    """
 
     written_ms: int
     lease_ms: int
-    live: int = 0
+    held: int = 0
 
 
 class TableReader:
@@ -80,14 +91,23 @@ class TableReader:
         """Whether there was a good read."""
         return self._last_started_ms is not None
 
-    def seen(self, key: PoolKey) -> Seen | None:
-        """What the last good read showed of ``key``."""
-        return self._seen.get(key)
+    def lives(self, registration: Registration, now_ms: int) -> bool:
+        """Whether the last good read showed a live entry with just these facts; if so, a put of them is a renewal."""
+        seen = self._seen.get(registration.key)
+        return (
+            seen is not None
+            and seen.lives_until_ms is not None
+            and seen.lives_until_ms > now_ms
+            and seen.registration.pool.body == registration.pool.body
+        )
 
     def take(self, items: Iterable[TableItem], started_ms: int, table_now_ms: int) -> Reading:
         """A good read that began at ``started_ms``, when the table's clock said ``table_now_ms``."""
         first = self._last_started_ms is None
         gap_ms = 0 if self._last_started_ms is None else started_ms - self._last_started_ms
+        credit_ms = max(0, gap_ms - EXPECTED_GAP_MS)
+        for region in self._regions.values():
+            region.written_ms += credit_ms
         renewals: list[Renewal] = []
         departures: list[Departure] = []
         now_seen: dict[PoolKey, Seen] = {}
@@ -95,26 +115,28 @@ class TableReader:
         for item in items:
             before = self._seen.get(item.key)
             lease_ms = item.lease_ms or self._lease_ms
-            live = before is not None and before.live
+            lives_until_ms = None if before is None else before.lives_until_ms
             if item.ends_ms == 0:
                 if before is None or before.ends_ms != 0:
                     departures.append(_departure(item))
-                live = False
+                lives_until_ms = None
             elif (remaining_ms := self._remaining_ms(item, before, lease_ms, table_now_ms, first=first)) > 0:
                 renewals.append(Renewal(item.registration, lease_ms, remaining_ms))
-                live = True
-                self._wrote(item.region, started_ms, lease_ms)
+                lives_until_ms = started_ms + remaining_ms
+                self._wrote(item.region, lives_until_ms - lease_ms if first else started_ms, lease_ms)
             elif first and table_now_ms - item.ends_ms < RECENT_MS:
                 recently_ended += 1
-            now_seen[item.key] = Seen(item.ends_ms, item.registration, item.region, live)
+                lives_until_ms = started_ms + item.ends_ms - table_now_ms
+                self._wrote(item.region, lives_until_ms - lease_ms, lease_ms)
+            now_seen[item.key] = Seen(item.ends_ms, item.registration, item.region, lives_until_ms)
         self._seen = now_seen
         self._last_started_ms = started_ms
         if first and recently_ended > len(renewals):
             self.settled_at_ms = started_ms + self._lease_ms
-        self._count_regions()
+        self._count_regions(started_ms)
         return Reading(
             started_ms=started_ms,
-            credit_ms=max(0, gap_ms - EXPECTED_GAP_MS),
+            credit_ms=credit_ms,
             renewals=tuple(renewals),
             departures=tuple(departures),
         )
@@ -134,24 +156,29 @@ class TableReader:
         if region is None or region == self._own_region:
             return
         known = self._regions.setdefault(region, Region(at_ms, lease_ms))
-        known.written_ms, known.lease_ms = at_ms, max(lease_ms, self._lease_ms)
+        if at_ms >= known.written_ms:
+            known.written_ms, known.lease_ms = at_ms, max(lease_ms, self._lease_ms)
 
-    def _count_regions(self) -> None:
+    def _count_regions(self, now_ms: int) -> None:
+        for name in [name for name, region in self._regions.items() if now_ms - region.written_ms >= RECENT_MS]:
+            del self._regions[name]
         for region in self._regions.values():
-            region.live = 0
+            region.held = 0
         for seen in self._seen.values():
-            if seen.live and seen.region in self._regions:
-                self._regions[seen.region].live += 1
+            if seen.lives_until_ms is not None and seen.region in self._regions:
+                self._regions[seen.region].held += 1
 
     def silent_regions(self, now_ms: int) -> dict[str, int]:
         """Foreign regions whose pools ended though none deregistered, with how long each has been silent.
 
-        Replication from them may have stalled, so the list cannot be called complete; for an hour at most.
+        Replication from them may have stalled, so the list cannot be called complete; for an hour at most. Silence is
+        what good reads showed: while the table cannot be read, no region is blamed for it.
         """
+        read_ms = now_ms if self._last_started_ms is None else self._last_started_ms
         return {
             name: now_ms - region.written_ms
             for name, region in self._regions.items()
-            if region.live and region.lease_ms <= now_ms - region.written_ms < RECENT_MS
+            if region.held and region.lease_ms <= read_ms - region.written_ms and now_ms - region.written_ms < RECENT_MS
         }
 
 

@@ -17,7 +17,7 @@ import msgspec
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
@@ -92,8 +92,9 @@ class Access:
         """Look for credentials, or renew them where they are about to expire; off the event loop."""
         try:
             await _in_thread(self._refresh)
-        except (BotoCoreError, ClientError, OSError, ValueError) as error:
-            # All that its providers are known to raise: their own, those of STS, of files, and of what does not parse.
+        except Exception as error:  # noqa: BLE001
+            # Each of botocore's providers has errors of its own, a plain RuntimeError and KeyError among them, and
+            # none may end the task that tries again.
             expired = self._frozen is not None or self._trouble.reason is SourceReason.CREDENTIALS_EXPIRED
             reason = SourceReason.CREDENTIALS_EXPIRED if expired else SourceReason.CREDENTIALS_MISSING
             self._trouble = Trouble(

@@ -14,6 +14,9 @@ from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page
 from poolmuster.storage.dynamodb.table_clock import TableClock
 from poolmuster.storage.dynamodb.trouble import Trouble, error_of
 
+CONNECTIONS = {"Query": 16, "PutItem": 256}
+"""How many connections each kind of call may have; one reads the list, the others are for those that leave."""
+
 _page = msgspec.json.Decoder(Page)
 
 
@@ -33,18 +36,23 @@ class Calls:
         self._clock = clock
         self._table_clock = table_clock
         self._consumed = consumed
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def open(self) -> None:
-        """Make the connection pool."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=256), auto_decompress=True, trust_env=True, raise_for_status=False
-        )
+        """Make the connection pools: reads have their own.
+
+        Else, after an outage, a read could come upon the many connections that writes have left and that are dead
+        without anybody having said so, one after the other.
+        """
+        for target, limit in CONNECTIONS.items():
+            self._sessions[target] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=limit), trust_env=True, raise_for_status=False
+            )
 
     async def close(self) -> None:
         """Drop the connections."""
-        if self._session is not None:
-            await self._session.close()
+        for session in self._sessions.values():
+            await session.close()
 
     async def page(self, start: Attributes | None, timeout_s: float, *, sort_key: str | None = None) -> Page:
         """One page of all pools, or of one, read consistently. Raises `Trouble`."""
@@ -83,24 +91,30 @@ class Calls:
             self._consumed(kind, float(units))
 
     async def _call(self, target: str, request: dict[str, Any], timeout_s: float) -> bytes:
-        assert self._session is not None, "open comes first"
+        assert self._sessions, "open comes first"
         body = msgspec.json.encode(request)
-        headers = self._access.sign(target, body)
+        # Unpacking a megabyte would hold the event loop, and could come to any size.
+        headers = self._access.sign(target, body) | {"Accept-Encoding": "identity"}
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.post(
+                self._sessions[target].post(
                     self.place.endpoint_url + "/", data=body, headers=headers, allow_redirects=False
                 ) as answer,
             ):
                 content = await answer.read()
         except TimeoutError as error:
             raise Trouble(SourceReason.TIMEOUT, f"{self.place} did not answer within {timeout_s:.1f} s") from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise Trouble(SourceReason.DNS_FAILED, f"{self.place} has no address: {error}") from error
         except aiohttp.ClientError as error:
             raise Trouble(SourceReason.UNREACHABLE, f"{self.place} cannot be reached: {error}") from error
-        self._table_clock.heard(answer.headers.get("Date"), self._clock.monotonic_ms())
-        if answer.status != 200:
-            raise self._mark(error_of(answer.status, content, str(self.place)))
+        fault = None if answer.status == 200 else error_of(answer.status, content, str(self.place))
+        if not isinstance(fault, Trouble) or fault.code:
+            # What is no error of DynamoDB's came from something in between, and with it that machine's time.
+            self._table_clock.heard(answer.headers.get("Date"), self._clock.monotonic_ms())
+        if fault is not None:
+            raise self._mark(fault)
         return content
 
     def _mark(self, error: Exception) -> Exception:

@@ -12,6 +12,7 @@
 """
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -27,7 +28,10 @@ TIME_TO_LIVE_S = 3600
 MAX_LEASE_MS = 86_400_000
 NO_REGION = "-"
 
-Attributes = dict[str, dict[str, str]]
+_REGION = re.compile(r"[A-Za-z0-9._-]{1,63}")
+
+Attributes = dict[str, dict[str, Any]]
+"""An item as DynamoDB writes it in JSON. Foreign items may bear attributes of any type."""
 
 
 class ItemFault(Exception):
@@ -82,6 +86,10 @@ class ParsedItems:
         self._parsed: dict[str, Registration] = {}
         self._kept: dict[str, Registration] = {}
 
+    def begin(self) -> None:
+        """A read begins: what one that failed halfway has left does not count."""
+        self._kept = {}
+
     def turn(self) -> None:
         """A whole read has ended: forget the texts that it did not have."""
         self._parsed, self._kept = self._kept, {}
@@ -100,13 +108,16 @@ class ParsedItems:
             raise ItemFault("it has no whole number 'lease_ends_ms'")
         lease_ms = _number(item, "lease_ms")
         region = (_string(item, "writer") or NO_REGION).partition("/")[0]
+        if _REGION.fullmatch(region) is None:
+            # It is shown to people and kept for an hour, so not just anything will do.
+            region = NO_REGION
         reason = _string(item, "left_reason")
         return TableItem(
             key=registration.key,
             registration=Registration(registration.pool, _string(item, "relay_id") or registration.relay_id),
             ends_ms=ends_ms,
             lease_ms=lease_ms if lease_ms is not None and 0 < lease_ms <= MAX_LEASE_MS else None,
-            region=None if region in ("", NO_REGION) else region,
+            region=None if region == NO_REGION else region,
             left_reason=LeaveReason(reason) if reason in set(LeaveReason) else None,
             left_detail=_string(item, "left_detail"),
             left_relay_id=_string(item, "left_relay_id"),
@@ -138,7 +149,11 @@ def _number(item: Attributes, name: str) -> int | None:
         number = float(text) if any(char in text for char in ".eE") else int(text)
     except ValueError:
         return None
-    return int(number) if number == number and abs(number) < 2**63 else None
+    if not abs(number) < 2**63:  # nor is it where this is no number
+        return None
+    whole = int(number)
+    # Nothing but zero may come out as zero: it has a meaning of its own.
+    return whole if whole or not number else None
 
 
 class Page(msgspec.Struct):

@@ -97,42 +97,53 @@ class DynamoStore:
             raise RelayLeft(f"{whose} A relay that starts again takes a new relay_id.") from error
         except Trouble as error:
             raise _unavailable(error) from error
-        seen = self._reader.seen(registration.key)
-        if seen is None or not seen.live or seen.registration.pool.body != registration.pool.body:
+        if not self._reader.lives(registration, self._clock.monotonic_ms()):
             self._again.set()
 
     async def leave(self, departure: Departure) -> None:
+        ends_ms = self._clock.monotonic_ms() + round(PUT_LIMIT_S * 1000)
         try:
             for _ in range(LEAVE_TRIES):
                 # Read first, so that what is put is the item as it stands, and an unknown key writes nothing.
-                page = await self._calls.page(None, PUT_LIMIT_S, sort_key=departure.key.stored)
-                if not page.Items or await self._left(page.Items[0], departure):
+                page = await self._calls.page(None, self._left_s(ends_ms), sort_key=departure.key.stored)
+                if not page.Items or await self._left(page.Items[0], departure, ends_ms):
                     return
         except Trouble as error:
             raise _unavailable(error) from error
         raise Unavailable("The pool is renewed so often that it could not be deregistered; try again.")
 
-    async def _left(self, item: Attributes, departure: Departure) -> bool:
+    def _left_s(self, ends_ms: int) -> float:
+        left_ms = ends_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            raise Trouble(SourceReason.TIMEOUT, f"{self._calls.place} did not answer within {PUT_LIMIT_S:.1f} s")
+        return left_ms / 1000
+
+    async def _left(self, item: Attributes, departure: Departure, ends_ms: int) -> bool:
         """Deregister ``item``. Returns whether it is settled; if not, somebody wrote in between."""
         if departure.relay_id is not None:
-            if item.get("relay_id") != {"S": departure.relay_id} or item.get("lease_ends_ms") == {"N": "0"}:
+            by_it = {"S": departure.relay_id}
+            if item.get("relay_id") != by_it or item.get("left_relay_id") == by_it:
                 return True
-            condition, values = "relay_id = :relay", {":relay": {"S": departure.relay_id}}
-        else:
+            condition, values = "relay_id = :relay", {":relay": by_it}
+        elif "lease_ends_ms" in item:
             condition, values = "lease_ends_ms = :ends", {":ends": item["lease_ends_ms"]}
+        else:
+            condition, values = "attribute_not_exists(lease_ends_ms)", None
         left = left_item(item, departure, now_ms=self._table_now_ms())
-        request = {"ConditionExpression": condition, "ExpressionAttributeValues": values}
+        request: dict[str, Any] = {"ConditionExpression": condition}
+        if values is not None:
+            request["ExpressionAttributeValues"] = values
         try:
-            await self._put(left, request)
+            await self._put(left, request, self._left_s(ends_ms))
         except ConditionFailed:
             return departure.relay_id is not None
         self._again.set()
         return True
 
-    async def _put(self, item: Attributes, condition: dict[str, Any] | None) -> None:
+    async def _put(self, item: Attributes, condition: dict[str, Any] | None, limit_s: float = PUT_LIMIT_S) -> None:
         started_ms, outcome = self._clock.monotonic_ms(), CANCELLED
         try:
-            await self._calls.put(item, PUT_LIMIT_S, condition)
+            await self._calls.put(item, limit_s, condition)
             outcome = GOOD
         except ConditionFailed:
             outcome = REFUSED
@@ -214,6 +225,7 @@ class DynamoStore:
         return items, duration_ms
 
     async def _read_all(self, started_ms: int) -> list[TableItem]:
+        self._items.begin()
         items: list[TableItem] = []
         faults: dict[str, str] = {}
         starts: set[str] = set()

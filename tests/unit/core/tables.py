@@ -1,0 +1,72 @@
+"""Items of a table, and a reader on two clocks that agree, for the tests of `poolmuster.core.table`."""
+
+from poolmuster.core.reading import Reading
+from poolmuster.core.roster import Roster
+from poolmuster.core.table import TableItem, TableReader
+from poolmuster.model.change import Cause, LeaveReason
+from tests.support.registrations import key, registration
+
+LEASE_MS = 15_000
+HEARTBEAT_MS = 5_000
+SECOND_MS = 1_000
+HOUR_MS = 3_600_000
+T0_MS = 1_000_000
+WALL_MS = 1_800_000_000_000
+
+
+def item(name: str = "a", ends_in_ms: int = 0, *, region: str | None = None, lease_ms: int | None = None) -> TableItem:
+    """An item whose stored end lies ``ends_in_ms`` after `WALL_MS`."""
+    return TableItem(
+        key=key(name),
+        registration=registration(name, "r"),
+        ends_ms=WALL_MS + ends_in_ms,
+        lease_ms=lease_ms,
+        region=region,
+    )
+
+
+def left(name: str = "a", reason: LeaveReason | None = LeaveReason.OPERATOR, region: str | None = None) -> TableItem:
+    return TableItem(
+        key=key(name),
+        registration=registration(name, "r"),
+        ends_ms=0,
+        left_reason=reason,
+        left_detail="gone",
+        left_relay_id="r",
+        region=region,
+    )
+
+
+class Reads:
+    """A reader and the time, which is the same on both clocks: ``at_ms`` counts from the first read."""
+
+    def __init__(self, own_region: str | None = "home", lease_ms: int = LEASE_MS) -> None:
+        self.reader = TableReader(lease_ms, own_region)
+
+    def read(self, at_ms: int, *items: TableItem) -> Reading:
+        return self.reader.take(items, T0_MS + at_ms, WALL_MS + at_ms)
+
+    def silent(self, at_ms: int) -> dict[str, int]:
+        return self.reader.silent_regions(T0_MS + at_ms)
+
+
+def renewed(reading: Reading) -> dict[str, int]:
+    """Each renewal's remaining time, by name."""
+    return {each.registration.key.dgd_name: each.remaining_ms for each in reading.renewals}
+
+
+class Listed:
+    """A reader with the roster that it feeds, in the order that L5 gives."""
+
+    def __init__(self) -> None:
+        self.reader = TableReader(LEASE_MS, "home")
+        self.roster = Roster()
+        self.removed: list[tuple[int, str, Cause | None]] = []
+
+    def read(self, at_ms: int, table_ms: int, items: list[TableItem]) -> None:
+        reading = self.reader.take(items, at_ms, table_ms)
+        steps = self.roster.apply(reading) + self.roster.end_leases(reading.started_ms, 1_000)
+        self.removed += [(at_ms, s.before.key.dgd_name, s.cause) for s in steps if s.before is not None and not s.after]
+
+    def lists(self, name: str = "a") -> bool:
+        return self.roster.get(key(name)) is not None
