@@ -21,7 +21,7 @@ class TableClock:
             return
         try:
             told_ms = int(parsedate_to_datetime(date).timestamp() * 1000) + 500
-        except (ValueError, OverflowError):
+        except ValueError:
             return
         offset_ms = told_ms - monotonic_ms
         if self._offset_ms is None or abs(offset_ms - self._offset_ms) > SET_BEYOND_MS:
