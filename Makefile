@@ -7,6 +7,7 @@ CACHE := .cache
 DYNAMO := $(CACHE)/dynamo
 DYNAMO_STAMP := $(DYNAMO)/.set-up
 LOCKER := $(CACHE)/lock
+BARE := $(CACHE)/bare
 PIP := -m pip install --quiet --disable-pip-version-check
 UV_COMPILE := $(LOCKER)/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--no-annotate --no-header $(LOCK_ARGS)
@@ -19,7 +20,7 @@ PYTEST_ARGS ?=
 unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run check test test-all unit coverage bench soak parts format lock clean
+.PHONY: help setup run check test test-all unit bare image coverage bench soak parts format lock clean
 
 help: ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -52,6 +53,21 @@ test-all: parts ## Like test, with every part installed; fails if anything is le
 unit: setup ## The quick tests alone.
 	$(BIN)/pytest tests/unit tests/property tests/contract $(PYTEST_ARGS)
 
+bare: $(BARE)/.set-up ## Types and the quick tests once more, without the extras.
+	$(BARE)/bin/mypy --cache-dir $(BARE)/.mypy_cache
+	$(BARE)/bin/pytest -p no:cacheprovider tests/unit tests/property tests/contract $(PYTEST_ARGS)
+
+$(BARE)/.set-up: requirements/dev.txt pyproject.toml tools/make-venv
+	@tools/make-venv $(BARE)
+	@echo "Installing what requirements/dev.txt locks into $(BARE), but for the extras"
+	@$(BARE)/bin/python $(PIP) --require-hashes --requirement requirements/dev.txt
+	@$(BARE)/bin/python -m pip uninstall --quiet --yes botocore
+	@$(BARE)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+image: ## Build the image and run it once; as root, with buildah, podman, runc and debootstrap.
+	@tools/try-image
+
 coverage: setup ## Lines and branches that no test runs, of everything.
 	$(BIN)/pytest --cov=poolmuster --cov-branch --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
@@ -80,6 +96,7 @@ lock: ## Write the lock files anew; LOCK_ARGS=--upgrade takes newer versions.
 	@$(LOCKER)/bin/python $(PIP) --require-hashes --requirement requirements/lock.txt
 	$(UV_COMPILE) pyproject.toml --output-file requirements/runtime.txt
 	$(UV_COMPILE) pyproject.toml --all-extras --output-file requirements/extras.txt
+	$(UV_COMPILE) requirements/build.in --output-file requirements/build.txt
 	$(UV_COMPILE) pyproject.toml --all-extras requirements/build.in --group dev --output-file requirements/dev.txt
 	$(UV_COMPILE) requirements/dynamo.in --output-file requirements/dynamo.txt
 	$(UV_COMPILE) --no-deps requirements/dynamo-itself.in --output-file requirements/dynamo-itself.txt
