@@ -37,7 +37,7 @@ async def test_l5_a_pool_that_is_dead_all_the_same_goes_a_lease_after_its_last_h
     await world.put()
     await world.clock.advance(1000)
     world.clock.jump(60_000)
-    await world.clock.advance(LEASE_MS - 1000 - 1)
+    await world.clock.advance(LEASE_MS - 1000 - 1 - world.uncredited_ms)
     assert world.listed == ["a"]
     await world.clock.advance(HEARTBEAT_MS)
     assert world.listed == []

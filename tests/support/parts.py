@@ -4,6 +4,7 @@ A test that wants one calls `require`. Without the part the test is left out wit
 lists; under ``make test-all``, where ``POOLMUSTER_TEST_ALL`` is set, leaving out is a failure (see ``tests/conftest``).
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -52,6 +53,19 @@ def _dynamo_python() -> Path | None:
     return python if python.exists() and (CACHE / "dynamo" / ".set-up").exists() else None
 
 
+def _module(name: str) -> Callable[[], Path | None]:
+    def find() -> Path | None:
+        spec = importlib.util.find_spec(name)
+        return Path(spec.origin) if spec is not None and spec.origin else None
+
+    return find
+
+
+def _dynalite() -> Path | None:
+    program = CACHE / "dynalite" / "node_modules" / ".bin" / "dynalite"
+    return program if program.exists() and shutil.which("node") else None
+
+
 def _private_network() -> Path | None:
     unshare = shutil.which("unshare")
     if unshare is None or shutil.which("nsenter") is None or os.geteuid() != 0:
@@ -61,6 +75,8 @@ def _private_network() -> Path | None:
 
 
 DYNAMO = Part("NVIDIA Dynamo", _dynamo_python, "'make parts' installs it (690 MB)")
+BOTOCORE = Part("botocore", _module("botocore"), "it comes with the extra 'dynamodb'")
+DYNALITE = Part("dynalite", _dynalite, "'make parts' installs it by npm, which Debian has")
 ETCD = Part("etcd", _program("etcd"), "'make parts' installs Debian's etcd-server")
 NGINX = Part("nginx", _program("nginx"), "'make parts' installs Debian's nginx-light")
 CHROMIUM = Part("Chromium", _program("chromium"), "install Debian's chromium")

@@ -1,0 +1,119 @@
+"""The DynamoDB store on a clock that the test moves, and on a real server: its calls take no time that counts."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+
+from poolmuster.model.change import Departure
+from poolmuster.model.registration import Registration
+from poolmuster.model.source import Source
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.store import StoreObserver
+from poolmuster.storage.dynamodb.notes import TableNotes
+from poolmuster.storage.dynamodb.table_clock import TableClock
+from tests.support.clock import ManualClock
+from tests.support.table_server import Table
+
+READ_EVERY_MS = 1_000
+
+
+class ReadBackStore:
+    """The DynamoDB store, read once a second of the test's clock and after each of its writes."""
+
+    name = "dynamodb"
+
+    def __init__(self, table: Table, clock: Clock, lease_ms: int, heartbeat_interval_ms: int) -> None:
+        # Late: the tests of what needs no extra run without botocore.
+        from botocore.session import Session
+
+        from poolmuster.storage.dynamodb.access import Access, Place
+        from poolmuster.storage.dynamodb.calls import Calls
+        from poolmuster.storage.dynamodb.store import DynamoStore
+
+        place = Place(table.name, None, table.server.url)
+        self.access = Access(Session(), place)
+        table_clock = DeafClock()
+        self.calls = Calls(place, self.access, clock, table_clock, lambda kind, units: None)
+        self.store = DynamoStore(
+            calls=self.calls,
+            access=self.access,
+            clock=clock,
+            table_clock=table_clock,
+            boot_id="boot",
+            lease_ms=lease_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            notes=TableNotes(),
+        )
+        self._clock = clock
+        self._reading = asyncio.Lock()
+
+    def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
+        self.store.attach(observer, on_trouble)
+
+    async def put(self, registration: Registration) -> None:
+        await self.store.put(registration)
+        await self.read()
+
+    async def leave(self, departure: Departure) -> None:
+        await self.store.leave(departure)
+        await self.read()
+
+    def sources(self, now_ms: int) -> tuple[Source, ...]:
+        return self.store.sources(now_ms)
+
+    async def read(self) -> None:
+        """Read the table now, after whichever read is under way."""
+        async with self._reading:
+            await self.store.read_once()
+
+    async def run(self) -> None:
+        clock = self._clock
+        assert isinstance(clock, ReadingClock)
+        with clock.busy():
+            await self.calls.open()
+            await self.access.refresh()
+        clock.reads = self.read
+        try:
+            while True:
+                with clock.busy():
+                    await self.read()
+                await clock.sleep_ms(READ_EVERY_MS)
+        finally:
+            await self.calls.close()
+
+
+class ReadingClock(ManualClock):
+    """A clock that stands still while calls are under way, and lets the table be read whenever it has been moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._busy = 0
+        self.reads: Callable[[], Awaitable[None]] | None = None
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Within this, time must not move."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+
+    async def settle(self, turns: int = 20) -> None:
+        await super().settle(turns)
+        while self._busy:
+            await asyncio.sleep(0.001)
+        await super().settle(turns)
+
+    async def advance(self, by_ms: int) -> None:
+        await super().advance(by_ms)
+        if self.reads is not None:
+            await self.reads()
+        await self.settle()
+
+
+class DeafClock(TableClock):
+    """A table's clock that goes by the test's clock: a real server's answers bear real time."""
+
+    def heard(self, date: str | None, monotonic_ms: int) -> None:
+        pass
