@@ -41,7 +41,7 @@ def _create(ctx: click.Context, admin: "TableAdmin", replicas: tuple[str, ...], 
     for step in steps:
         click.echo(f"  - {step.text}")
     if not yes:
-        if not sys.stdin.isatty():
+        if not on_terminal():
             raise click.UsageError("Nobody is there to be asked. Pass --yes to go on without.", ctx)
         if not click.confirm("Do this?", err=True):
             say("poolmuster: nothing was changed.")
@@ -69,6 +69,11 @@ def _check(admin: "TableAdmin") -> int:
     if bad:
         say(f"poolmuster: the table cannot be used as it is: {', '.join(bad)}")
     return ExitCode.FAILED if bad else ExitCode.GOOD
+
+
+def on_terminal() -> bool:
+    """Whether somebody is there to be asked."""
+    return sys.stdin.isatty()
 
 
 def _say_who(admin: "TableAdmin") -> None:
