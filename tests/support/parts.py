@@ -66,6 +66,10 @@ def _dynalite() -> Path | None:
     return program if program.exists() and shutil.which("node") else None
 
 
+def _faketime() -> Path | None:
+    return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
+
+
 def _private_network() -> Path | None:
     unshare = shutil.which("unshare")
     if unshare is None or shutil.which("nsenter") is None or os.geteuid() != 0:
@@ -77,6 +81,7 @@ def _private_network() -> Path | None:
 DYNAMO = Part("NVIDIA Dynamo", _dynamo_python, "'make parts' installs it (690 MB)")
 BOTOCORE = Part("botocore", _module("botocore"), "it comes with the extra 'dynamodb'")
 DYNALITE = Part("dynalite", _dynalite, "'make parts' installs it by npm, which Debian has")
+FAKETIME = Part("libfaketime", _faketime, "'make parts' installs Debian's libfaketime")
 ETCD = Part("etcd", _program("etcd"), "'make parts' installs Debian's etcd-server")
 NGINX = Part("nginx", _program("nginx"), "'make parts' installs Debian's nginx-light")
 CHROMIUM = Part("Chromium", _program("chromium"), "install Debian's chromium")

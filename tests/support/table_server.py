@@ -43,28 +43,36 @@ class TableServer:
     """A running server. Every test makes itself a table."""
 
     def __init__(self, url: str, name: str) -> None:
-        from botocore.session import Session  # late: the tests of what needs no extra run without it
-
         self.url = url
         self.name = name
-        session = Session()
-        found = session.get_credentials() if URL_VARIABLE in os.environ else None
-        self._client: Any = session.create_client(
-            "dynamodb",
-            region_name=os.environ.get("AWS_REGION", REGION),
-            endpoint_url=url,
-            aws_access_key_id=found.access_key if found else "test",
-            aws_secret_access_key=found.secret_key if found else "test",
-            aws_session_token=found.token if found else None,
-        )
+        self._clients: dict[str, Any] = {}
 
     def close(self) -> None:
-        self._client.close()
+        for client in self._clients.values():
+            client.close()
 
-    def create(self) -> "Table":
+    def client(self, region: str) -> Any:
+        """A client of this server in a region, which it may keep tables apart by."""
+        from botocore.session import Session  # late: the tests of what needs no extra run without it
+
+        if region not in self._clients:
+            session = Session()
+            found = session.get_credentials() if URL_VARIABLE in os.environ else None
+            self._clients[region] = session.create_client(
+                "dynamodb",
+                region_name=region,
+                endpoint_url=self.url,
+                aws_access_key_id=found.access_key if found else "test",
+                aws_secret_access_key=found.secret_key if found else "test",
+                aws_session_token=found.token if found else None,
+            )
+        return self._clients[region]
+
+    def create(self, region: str | None = None) -> "Table":
         """A new, empty table of the layout, ready for use."""
+        client = self.client(region or os.environ.get("AWS_REGION", REGION))
         name = f"poolmuster-test-{next(_tables)}-{uuid.uuid4().hex[:12]}"
-        self._client.create_table(
+        client.create_table(
             TableName=name,
             KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
             AttributeDefinitions=[
@@ -73,26 +81,27 @@ class TableServer:
             ],
             BillingMode="PAY_PER_REQUEST",
         )
-        self._client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
-        return Table(self, name)
+        client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
+        return Table(self, client, name)
 
 
 class Table:
     """One table of a server, written and read as another implementation would."""
 
-    def __init__(self, server: TableServer, name: str) -> None:
+    def __init__(self, server: TableServer, client: Any, name: str) -> None:
         self.server = server
+        self._client = client
         self.name = name
 
     def put(self, item: Attributes) -> None:
-        self.server._client.put_item(TableName=self.name, Item=item)
+        self._client.put_item(TableName=self.name, Item=item)
 
     def put_all(self, items: Iterable[Attributes]) -> None:
         """Put many, none of which shares its key with another."""
         rest = list(items)
         while rest:
             batch, rest = rest[:BATCH], rest[BATCH:]
-            answer: Any = self.server._client.batch_write_item(
+            answer: Any = self._client.batch_write_item(
                 RequestItems={self.name: [{"PutRequest": {"Item": item}} for item in batch]}
             )
             rest += [each["PutRequest"]["Item"] for each in answer["UnprocessedItems"].get(self.name, [])]
@@ -105,16 +114,16 @@ class Table:
     def items(self) -> list[dict[str, Any]]:
         """Every item there is."""
         found: list[dict[str, Any]] = []
-        for page in self.server._client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True):
+        for page in self._client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True):
             found += page["Items"]
         return found
 
     def delete(self, item: Attributes) -> None:
-        self.server._client.delete_item(TableName=self.name, Key={name: item[name] for name in ("pk", "sk")})
+        self._client.delete_item(TableName=self.name, Key={name: item[name] for name in ("pk", "sk")})
 
     def drop(self) -> None:
         """Delete the table."""
-        self.server._client.delete_table(TableName=self.name)
+        self._client.delete_table(TableName=self.name)
 
 
 @contextlib.contextmanager
