@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 
 from poolmuster.storage.dynamodb.items import Attributes, live_item
@@ -22,7 +21,7 @@ from tests.support.instances import LEASE_S, Server, eventually, instance, renew
 from tests.support.parts import FAKETIME
 from tests.support.ports import free_port
 from tests.support.process import Program
-from tests.support.registrations import registration
+from tests.support.registrations import document, registration
 from tests.support.table_server import NOWHERE, Table
 from tests.support.watching import Watcher, watching
 
@@ -81,7 +80,6 @@ async def _goes_through(server: Server, proxy: FaultProxy, fault: Fault, watcher
     proxy.fault = Fault.NONE
     healed_s = await eventually(lambda: complete(server), HEALS_S)
     print(f"{fault}: incomplete after {took_s:.2f} s, complete {healed_s:.2f} s after healing")
-    assert proxy.most_reading <= 2, "one read, and one that the proxy does not know to be over"
     await asyncio.sleep(1.5)
     assert [name for name in (await server.pools())[0] if name != "new"] == before[0]
     assert "removed" not in watcher.movements
@@ -141,20 +139,19 @@ async def _reason_is(server: Server, wanted: str) -> bool:
     ],
 )
 async def test_l8_each_kind_of_trouble_says_what_it_is_everywhere(
-    server: Server, proxy: FaultProxy, answer: Answer, wanted: str
+    tmp_path: Path, table: Table, proxy: FaultProxy, answer: Answer, wanted: str
 ) -> None:
     proxy.decide = lambda call: answer
-    await eventually(lambda: _reason_is(server, wanted), STALE_S)
-    async with server.session.get("/health/ready") as ready:
-        assert wanted in await ready.text()
-    async with server.session.post("/pools", data=msgspec.json.encode(_sample())) as refused:
-        assert refused.status == 503
-        assert wanted in await refused.text()
-    await server.program.wait_line(wanted)
-
-
-def _sample() -> dict[str, str]:
-    return {"cluster_id": "c", "namespace": "n", "dgd_name": "x"}
+    async with instance(tmp_path, table.name, proxy.url) as server:
+        await eventually(lambda: _reason_is(server, wanted), STALE_S)
+        for path in ("/health/ready", "/pools"):
+            async with server.session.get(path) as refused:
+                assert refused.status == 503
+                assert wanted in await refused.text()
+        async with server.session.post("/pools", json=document("x")) as refused:
+            assert refused.status == 503
+            assert wanted in await refused.text()
+        await server.program.wait_line(wanted)
 
 
 async def test_d4_microburst_throttles_and_slows_the_table_down(tmp_path: Path, table: Table) -> None:
@@ -176,7 +173,7 @@ async def test_d4_microburst_throttles_and_slows_the_table_down(tmp_path: Path, 
             async with control.post("/_microburst/rules", json=[{"service": "dynamodb", **rule}]) as answer:
                 assert answer.status < 300, await answer.text()
             await eventually(lambda wanted=wanted: _reason_is(server, wanted), STALE_S)  # type: ignore[misc]
-            async with control.delete("/_microburst/rules") as answer:
+            async with control.post("/_microburst/rules", json=[]) as answer:
                 assert answer.status < 300, await answer.text()
             await eventually(lambda: complete(server), HEALS_S)
 
@@ -204,8 +201,7 @@ async def test_d3_more_than_a_page_a_page_that_fails_or_comes_twice_and_items_th
     await asyncio.to_thread(table.put_all, items)
     broken: Attributes = items[0] | {"sk": {"S": "c#n#broken"}, "registration": {"S": "{"}}
     table.put(broken)
-    foreign = registration("foreign", "r", status=None)
-    table.put_foreign(foreign, int(time.time() * 1000) + 3_600_000)
+    table.put_foreign(registration("foreign", "r"), int(time.time() * 1000) + 3_600_000)
     async with instance(tmp_path, table.name, proxy.url, lease_s=60) as server:
         await eventually(lambda: _count_is(server, 2001), 20)
         pages = proxy.count("Query")

@@ -79,11 +79,22 @@ class FaultProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, aiohttp.ClientError):
-            async with aiohttp.ClientSession(auto_decompress=False) as session:
-                while (call := await self._read(reader)) is not None:
-                    await self._handle(call, session, writer)
-        writer.close()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, aiohttp.ClientError):
+                async with aiohttp.ClientSession(auto_decompress=False) as session:
+                    while (call := await self._read(reader)) is not None:
+                        handling = asyncio.create_task(self._handle(call, session, writer))
+                        try:
+                            while not (handling.done() or reader.at_eof()):
+                                await asyncio.wait((handling,), timeout=0.05)
+                        finally:
+                            # The other side is gone, or the proxy is to end.
+                            handling.cancel()
+                            await asyncio.gather(handling, return_exceptions=True)
+                        if not handling.cancelled():
+                            handling.result()
+        finally:
+            writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> tuple[Call, bytes] | None:
         try:
@@ -213,3 +224,4 @@ async def fault_proxy(upstream: str) -> AsyncIterator[FaultProxy]:
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close a turn later
