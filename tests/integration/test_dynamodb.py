@@ -122,10 +122,10 @@ async def test_d9_two_relays_on_one_key_are_a_conflict_that_every_instance_shows
 async def test_a_relays_heartbeats_cost_no_event_and_no_extra_read(one: Server) -> None:
     async with watching(one.url) as watcher, renewing(one, "a", every_s=0.3):
         await watcher.wait_type("added")
-        extra = await one.metric("poolmuster_dynamodb_extra_reads_total")
+        extra = await one.metric("poolmuster_table_extra_reads_total")
         await asyncio.sleep(3)
         assert watcher.movements == ["added"]
-        assert await one.metric("poolmuster_dynamodb_extra_reads_total") == extra
+        assert await one.metric("poolmuster_table_extra_reads_total") == extra
 
 
 # D10: two tables that a replicator keeps alike, as a Global Table in two regions.

@@ -169,7 +169,7 @@ async def test_d4_microburst_throttles_and_slows_the_table_down(tmp_path: Path, 
     code = "ProvisionedThroughputExceededException"
     async with program, instance(tmp_path, table.name, url) as server, aiohttp.ClientSession(url) as control:
         await eventually(lambda: complete(server))
-        for rule, wanted in (({"error": {"code": code}}, "throttled"), ({"latency_ms": 4000}, "timeout")):
+        for rule, wanted in (({"error": {"code": code}}, "throttled"), ({"latency": 4000}, "timeout")):
             async with control.post("/_microburst/rules", json=[{"service": "dynamodb", **rule}]) as answer:
                 assert answer.status < 300, await answer.text()
             await eventually(lambda wanted=wanted: _reason_is(server, wanted), STALE_S)  # type: ignore[misc]
@@ -206,7 +206,7 @@ async def test_d3_more_than_a_page_a_page_that_fails_or_comes_twice_and_items_th
         await eventually(lambda: _count_is(server, 2001), 20)
         pages = proxy.count("Query")
         assert pages > 1, "it is more than a page"
-        assert await server.metric("poolmuster_dynamodb_skipped_items") == 1
+        assert await server.metric("poolmuster_table_skipped_items") == 1
         assert server.program.stderr.count("An item of the table is skipped") == 1
 
         def second_page_fails(call: Call) -> Fault | Answer:

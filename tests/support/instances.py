@@ -55,7 +55,9 @@ class Server:
         """The sum of a metric's series whose line begins with ``name``."""
         async with self.session.get("/metrics") as answer:
             lines = (await answer.text()).splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+        found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
+        assert found, f"there is no metric {name}"
+        return sum(found)
 
 
 @contextlib.asynccontextmanager
