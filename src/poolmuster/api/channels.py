@@ -39,6 +39,7 @@ class Channel:
         self._memo: dict[int, Chunk] = {}
         self._memo_number = -1
         self._told = self._history.number
+        self._quiet = (self._told, self._told)
         self.query = query
         self.sse = sse
         self.members: set[Waiter] = set()
@@ -50,10 +51,12 @@ class Channel:
     def has_news(self) -> bool:
         """Whether the changes since the last call show its watchers anything."""
         changes = self._history.since(self._told)
+        news = changes is None or any(translate(change, self.query.selector) is not None for change in changes)
+        if not news:
+            start, end = self._quiet
+            self._quiet = (start if end == self._told else self._told, self._history.number)
         self._told = self._history.number
-        if changes is None or self.query.selector.selects_all:
-            return changes is None or bool(changes)
-        return any(translate(change, self.query.selector) is not None for change in changes)
+        return news
 
     def event_id(self, number: int) -> str:
         """``BOOT.N.F``: where a stream can be taken up again."""
@@ -70,6 +73,9 @@ class Channel:
 
     def next_chunk(self, number: int) -> Chunk | None:
         """What a watcher at ``number`` is sent next; ``None`` where the history no longer reaches back to it."""
+        if self._quiet[0] <= number < self._quiet[1]:
+            # It was not woken for changes that its filter hides, so it is not late either when they are forgotten.
+            number = self._quiet[1]
         if self._memo_number != self._history.number or len(self._memo) > MEMO_PLACES:
             self._memo.clear()
             self._memo_number = self._history.number

@@ -99,12 +99,12 @@ class Watcher:
 
     async def _is_over(self) -> bool:
         """At a quiet moment: end, ping, or wait for news."""
+        if self.number != self._instance.projection.history.number:
+            return False
         reason = self._reason_to_close()
         if reason is not None:
             await self._write(self._channel.closing(self.number, reason))
             return True
-        if self.number != self._instance.projection.history.number:
-            return False
         if self._instance.clock.monotonic_ms() - self.sent_ms >= KEEP_ALIVE_MS:
             await self._write(self._channel.ping(self.number))
             return False
