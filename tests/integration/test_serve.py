@@ -140,10 +140,14 @@ async def test_a_restart_shows_no_burst_of_removals_and_a_clients_usable_set_sta
             while len(follower.usable) < len(names) or not follower.complete:
                 await asyncio.sleep(0.05)
         before = str(follower.revision).partition(".")[0]
+
+        def knows_the_new_one() -> bool:
+            return follower.complete and not str(follower.revision).startswith(before)
+
         await (program.terminate() if orderly else program.kill())
         restart = asyncio.create_task(program.start())
         async with asyncio.timeout(10 * LEASE_S):
-            while not follower.complete or str(follower.revision).startswith(before):
+            while not knows_the_new_one():
                 assert len(follower.usable) == len(names)
                 await asyncio.sleep(0.02)
         await restart
