@@ -30,4 +30,4 @@ def host_of(header: str) -> str | None:
 
 
 def _is_port(text: str) -> bool:
-    return text[:1] == ":" and (text[1:].isascii() and text[1:].isdigit() or text == ":")
+    return text[:1] == ":" and ((text[1:].isascii() and text[1:].isdigit()) or text == ":")
