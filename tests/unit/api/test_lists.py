@@ -129,6 +129,19 @@ async def test_gzip_on_request_once_a_change(service: Service, monkeypatch: pyte
     assert len(zipped) == 2
 
 
+async def test_beyond_so_many_compressed_lists_none_is_compressed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists_module, "GZIPPED_LIMIT", 1)
+    for name in "ab":
+        await service.register(name, text="x" * 2_000)
+    first = await service.get("/pools?dgd_name=a", {"accept-encoding": "gzip"})
+    assert first.headers["content-encoding"] == "gzip"
+    second = await service.get("/pools?dgd_name=b", {"accept-encoding": "gzip"})
+    assert "content-encoding" not in second.headers
+    assert second.json["pools"][0]["dgd_name"] == "b"
+
+
 async def test_include_lease_shows_leases_and_has_no_etag(service: Service) -> None:
     await service.register("a", relay_id="r", alpha=1, zeta=2)
     await service.register("b")

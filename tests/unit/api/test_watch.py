@@ -69,6 +69,26 @@ async def test_a_format_that_there_is_not_is_406(service: Service) -> None:
     assert (await service.get("/pools/watch", {"accept": "text/html"})).status == 406
 
 
+async def test_head_of_a_watch_is_its_head(service: Service) -> None:
+    answer = await service.request("HEAD", "/pools/watch")
+    assert (answer.status, answer.body) == (200, b"")
+    assert (await service.get("/status")).json["watchers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "text/event-stream"),
+        ("application/*", NDJSON),
+        ("application/x-ndjson, text/event-stream;q=0.5", NDJSON),
+        ("text/event-stream;q=never, application/x-ndjson;level=1;q=0.1", NDJSON),
+    ],
+)
+async def test_the_format_is_the_one_the_client_likes_best(service: Service, accept: str, kind: str) -> None:
+    answer = await service.request("HEAD", "/pools/watch", {"accept": accept})
+    assert answer.headers["content-type"].startswith(kind)
+
+
 async def test_l2_an_end_of_a_lease_is_told_when_it_comes(service: Service, sse: bool) -> None:
     await service.register("a")
     stream = await service.watch(sse=sse)
