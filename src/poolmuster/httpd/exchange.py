@@ -12,8 +12,7 @@ from http import HTTPStatus
 import structlog
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
-
-from poolmuster.httpd.problems import Headers
+from uvicorn.server import ServerState
 
 JOIN_UP_TO_BYTES = 16 * 1024
 """Copying so much into one buffer costs less than handing over several; what is larger is never copied."""
@@ -30,12 +29,12 @@ class Exchange:
 
     __slots__ = (
         "_chunked",
-        "_default_headers",
         "_flow",
         "_head",
         "_left_bytes",
         "_on_response",
         "_scope",
+        "_state",
         "_transport",
         "_waiting_for_100_continue",
         "body",
@@ -53,7 +52,7 @@ class Exchange:
         scope: Scope,
         transport: asyncio.Transport,
         flow: FlowControl,
-        default_headers: Headers,
+        state: ServerState,
         expect_100_continue: bool,
         keep_alive: bool,
         on_response: Callable[[], None],
@@ -61,7 +60,7 @@ class Exchange:
         self._scope = scope
         self._transport = transport
         self._flow = flow
-        self._default_headers = default_headers
+        self._state = state
         self._waiting_for_100_continue = expect_100_continue
         self._on_response = on_response
         self._head: Message | None = None
@@ -154,7 +153,8 @@ class Exchange:
         status = message["status"]
         parts = [STATUS_LINES[status]]
         length = None
-        for name, value in (*self._default_headers, *message["headers"]):
+        # Read only now: an answer that was asked for before the service began to drain closes its connection too.
+        for name, value in (*self._state.default_headers, *message["headers"]):
             if name == b"content-length":
                 length = int(value)
             elif name == b"connection" and value == b"close":

@@ -124,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
             scope=scope,  # type: ignore[arg-type]  # starlette and uvicorn each have a type for a scope
             transport=self.transport,
             flow=self.flow,
-            default_headers=self.server_state.default_headers,
+            state=self.server_state,
             expect_100_continue=self.expect_100_continue,
             keep_alive=http_version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
