@@ -8,7 +8,7 @@ from poolmuster.model.errors import Fault, InvalidInput
 from poolmuster.model.key import KEY_PARTS, STORED_KEY_LIMIT_BYTES, PoolKey, check_key, parse_key, part_fault
 
 AWKWARD = st.sampled_from(
-    ["/", "%", "#", "%2F", "%23", "%25", "..", ".", " ", "\t", "ä", "\u0308", "\U0001d54f", "\x00", "+"]
+    ["/", "%", "#", "%2F", "%23", "%25", "..", ".", " ", "\t", "ä", "\u0308", "\U0001d54f", "\x00"]
 )
 TEXT = st.one_of(st.text(max_size=12), st.lists(AWKWARD, max_size=6).map("".join))
 PARTS = TEXT.filter(lambda part: part_fault(part) is None)

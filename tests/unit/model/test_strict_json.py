@@ -116,6 +116,7 @@ def test_a_lone_surrogate_is_refused_where_it_stands(body: bytes, pointer: str) 
 def test_a_pair_of_surrogates_is_a_character() -> None:
     assert decode(b'"\\ud83d\\ude00"') == "\U0001f600"
     assert decode(b'["\\\\ud800"]') == ["\\ud800"]
+    assert decode(b'{"\\u00e9": [1, null, true, {}, "\\ud83d\\ude00"]}') == {"é": [1, None, True, {}, "\U0001f600"]}
 
 
 def test_depth_32_is_read_and_33_is_not() -> None:
