@@ -123,7 +123,7 @@ def test_several_faults_are_told_at_once() -> None:
 
 def test_no_fault_speaks_of_more_than_json() -> None:
     details = [detail for _, detail in faults(body(weight="1"))]
-    assert details == ["Expected 'int', got 'str'"]
+    assert details == ["Expected 'int | null', got 'str'"]
 
 
 def test_null_in_a_known_optional_field_means_absent() -> None:
