@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+BENCH_STAMP := $(VENV)/.set-up-bench
 CACHE := .cache
 DYNAMO := $(CACHE)/dynamo
 DYNAMO_STAMP := $(DYNAMO)/.set-up
@@ -33,6 +34,11 @@ $(STAMP): requirements/dev.txt pyproject.toml tools/make-venv
 	@$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+$(BENCH_STAMP): $(STAMP) requirements/bench.txt
+	@echo "Installing what requirements/bench.txt locks into $(VENV)"
+	@$(BIN)/python $(PIP) --require-hashes --requirement requirements/bench.txt
+	@touch $@
+
 run: setup ## Try it all: a service, two model servers, two relays, and the live list.
 	@$(BIN)/poolmuster demo
 
@@ -55,7 +61,7 @@ unit: setup ## The quick tests alone.
 coverage: setup ## Lines and branches that no test runs, of everything.
 	$(BIN)/pytest --cov=poolmuster --cov-branch --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
-bench: setup ## Speeds, as ratios to etcd's in one run.
+bench: $(BENCH_STAMP) ## Speeds, as ratios to etcd's in one run; needs the program etcd.
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 soak: setup ## The long runs, SOAK_S seconds each.
@@ -80,6 +86,7 @@ lock: ## Write the lock files anew; LOCK_ARGS=--upgrade takes newer versions.
 	@$(LOCKER)/bin/python $(PIP) --require-hashes --requirement requirements/lock.txt
 	$(UV_COMPILE) pyproject.toml --output-file requirements/runtime.txt
 	$(UV_COMPILE) pyproject.toml requirements/build.in --group dev --output-file requirements/dev.txt
+	$(UV_COMPILE) --group bench --constraint requirements/dev.txt --output-file requirements/bench.txt
 	$(UV_COMPILE) requirements/dynamo.in --output-file requirements/dynamo.txt
 	$(UV_COMPILE) --no-deps requirements/dynamo-itself.in --output-file requirements/dynamo-itself.txt
 	$(UV_COMPILE) requirements/lock.in --output-file requirements/lock.txt
