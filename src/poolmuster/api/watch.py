@@ -94,12 +94,15 @@ class Watcher:
             self.number = chunk.number
             if chunk.data:
                 await self._write(chunk.data)
+                # A connection that takes everything at once never waits: let others run between chunks.
+                await asyncio.sleep(0)
             elif await self._is_over():
                 return
 
     async def _is_over(self) -> bool:
         """At a quiet moment: end, ping, or wait for news."""
-        if self.number != self._instance.projection.history.number:
+        if self.number < self._instance.projection.history.number:
+            await asyncio.sleep(0)
             return False
         reason = self._reason_to_close()
         if reason is not None:
