@@ -1,5 +1,6 @@
 """What holds for every test: their order, hypothesis's ways, and that nothing is left out in silence."""
 
+from tests.support import variables  # noqa: F401, I001  # first of all: what comes after reads the environment
 import os
 from collections.abc import Generator
 

@@ -1,7 +1,6 @@
 """The OpenAPI document is true: fuzzed against the real process, with no undocumented answer and no 5xx."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ from schemathesis.core.result import Ok
 
 from tests.support.ports import free_port
 from tests.support.process import poolmuster
+from tests.support.variables import variable
 
 pytestmark = pytest.mark.integration
 
-EXAMPLES = int(os.environ.get("POOLMUSTER_FUZZ_EXAMPLES", "15"))
+EXAMPLES = int(variable("FUZZ_EXAMPLES", "15"))
 ENDLESS = ("GET", "/pools/watch")
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from poolmuster.client import AsyncClient
 from tests.support.ports import free_port
 from tests.support.process import Program, poolmuster
+from tests.support.variables import variable
 from tests.support.watching import watching
 
 pytestmark = pytest.mark.integration
@@ -23,7 +23,7 @@ LEASE_S, HEARTBEAT_S = 3.0, 1.0
 BOUND_S = 1.0
 """How late a lease may end. On a busy machine the tests allow three times as much."""
 
-PAUSE_S = 60.0 if "POOLMUSTER_SOAK_S" in os.environ else 8.0
+PAUSE_S = 60.0 if variable("SOAK_S") else 8.0
 
 
 def serving(folder: Path, port: int, *arguments: str, env: dict[str, str] | None = None) -> Program:

@@ -14,7 +14,6 @@ What must hold at every moment:
 import asyncio
 import contextlib
 import itertools
-import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -45,9 +44,10 @@ from poolmuster.relay.heartbeat import (
 from tests.support.clock import ManualClock
 from tests.support.registrations import body, key
 from tests.support.service import LEASE_MS, Answer, Service
+from tests.support.variables import variable
 
-RUNS = max(1, int(os.environ.get("POOLMUSTER_EXAMPLES", "60")) // 20)
-SEEDS = [int(os.environ["POOLMUSTER_SEED"])] if "POOLMUSTER_SEED" in os.environ else list(range(RUNS))
+RUNS = max(1, int(variable("EXAMPLES", "60")) // 20)
+SEEDS = [int(variable("SEED"))] if variable("SEED") else list(range(RUNS))
 LENGTH_MS = 240_000
 TICK_MS = 200
 STEADY_MS = 25_000

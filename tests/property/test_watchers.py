@@ -6,7 +6,6 @@ time. ``POOLMUSTER_EXAMPLES`` sets how many programs are tried.
 """
 
 import asyncio
-import os
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -15,8 +14,9 @@ from hypothesis import strategies as st
 from poolmuster.wiring.settings import ServeLimits
 from tests.support.service import Service, Stream, pools_of
 from tests.support.streams import Copy
+from tests.support.variables import variable
 
-EXAMPLES = int(os.environ.get("POOLMUSTER_EXAMPLES", "60"))
+EXAMPLES = int(variable("EXAMPLES", "60"))
 HOUR_MS = 3_600_000
 FILTERS = [
     "",
