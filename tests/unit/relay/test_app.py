@@ -10,7 +10,8 @@ from starlette.types import Message, Scope
 from poolmuster.relay.app import relay_app
 from poolmuster.relay.crew import Crew
 from poolmuster.relay.heartbeat import Failed, Refused
-from tests.unit.relay.test_agent import FILE, World, crew_of
+from tests.unit.relay.test_crew import FILE, crew_of
+from tests.unit.relay.world import World
 
 
 async def ask(crew: Crew, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, bytes]:
