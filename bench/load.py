@@ -7,7 +7,6 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import cycle
 from typing import cast
 
@@ -166,9 +165,8 @@ async def open_streams(
                 functools.partial(Stream, request, heard), "127.0.0.1", program.port
             )
             batch.append(stream)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(10):
-                while not all(stream.tail.endswith(b"}\n\n\r\n") or b"}\n\n" in stream.tail for stream in batch):
-                    await asyncio.sleep(0.005)
+        async with asyncio.timeout(10):
+            while not all(b"\n\n" in stream.tail for stream in batch):
+                await asyncio.sleep(0.005)
         streams += batch
     return streams

@@ -84,6 +84,8 @@ class Exchange:
         finally:
             if not self.response_complete and not self.disconnected:
                 self._transport.close()
+            # It leads back to the connection: without this, each that closes is left to the garbage collector.
+            self._on_response = _nothing
 
     async def receive(self) -> Message:
         """The next part of the request (ASGI)."""
@@ -175,3 +177,7 @@ class Exchange:
         # No value comes from a request today. Were one ever to, it must not be able to write headers of its own.
         assert head.count(b"\n") == lines, "a header is one line"
         return head + b"\r\n"
+
+
+def _nothing() -> None:
+    """There is nobody to tell."""

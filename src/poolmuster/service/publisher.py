@@ -13,9 +13,6 @@ from poolmuster.ports.clock import Clock
 BATCH = 50
 """Watchers woken in one turn of the event loop: about 2 ms of work."""
 
-GROUPS_A_TURN = 5
-"""Groups asked for news in one turn: with a thousand new changes, each holds them all against its filter in 1 ms."""
-
 KEEP_ALIVE_EVERY_MS = 500
 
 
@@ -66,11 +63,11 @@ class Publisher:
             self._news.clear()
             since_ms, self._news_since_ms = self._news_since_ms, None
             woken = 0
-            for looked_at, group in enumerate(list(self.groups), 1):
+            for group in list(self.groups):
                 if group.has_news():
                     woken = await self._wake_all(group, woken)
-                if looked_at % GROUPS_A_TURN == 0:
-                    await asyncio.sleep(0)
+                # Holding ten thousand new changes against one filter takes 8 ms.
+                await asyncio.sleep(0)
             if since_ms is not None:
                 self._on_published(self._clock.monotonic_ms() - since_ms)
 

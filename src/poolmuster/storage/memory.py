@@ -108,7 +108,15 @@ class MemoryStore:
             self._warm_at_ms += credit_ms
         assert self._observer is not None, "a store is attached before it is used"
         self._observer.observe(
-            Reading(started_ms=now_ms, credit_ms=credit_ms, renewals=renewals, departures=departures)
+            Reading(
+                started_ms=now_ms,
+                credit_ms=credit_ms,
+                renewals=renewals,
+                departures=departures,
+                # The timer alone ends leases, so many a turn: were each heartbeat to end as many, a turn of the loop
+                # with a hundred heartbeats would end ten thousand.
+                ends_leases=tick,
+            )
         )
 
     def sources(self, now_ms: int) -> tuple[Source, ...]:
