@@ -55,8 +55,8 @@ test: check ## The checks and every test whose parts are here; says what it leav
 test-all: parts ## Like test, with every part installed; fails if anything is left out.
 	@POOLMUSTER_TEST_ALL=1 $(MAKE) --no-print-directory test
 
-unit: setup ## The quick tests alone.
-	$(BIN)/pytest tests/unit tests/property tests/contract $(PYTEST_ARGS)
+unit: setup ## The quick tests alone: a few seconds.
+	$(BIN)/pytest tests/unit tests/contract $(PYTEST_ARGS)
 
 coverage: setup ## Lines and branches that no test runs, of everything.
 	$(BIN)/pytest --cov=poolmuster --cov-branch --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
