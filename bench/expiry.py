@@ -7,7 +7,7 @@ import time
 from bench.load import Connection, get, open_streams
 from bench.observing import longest_turn
 from bench.pools import TEAMS
-from bench.programs import Program, fetch, poolmuster
+from bench.programs import Program, poolmuster
 from bench.results import Results
 
 WATCHERS = 100
@@ -44,29 +44,28 @@ async def run(results: Results) -> None:
 async def _list_until_over(program: Program) -> list[float]:
     """The times of the lists while leases ended, sorted. The client lists before and after that, too."""
     answered = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(
+    _, connection = await asyncio.get_running_loop().create_connection(
         lambda: Connection(lambda *_: answered.set()), "127.0.0.1", program.port
     )
     times_s: list[float] = []
-    before = latest = await _expired(program)
+    before, latest, complete = 0, 0, False
     while latest < before + ENDING or len(times_s) < LISTS_AT_LEAST:
         answered.clear()
         started_s = time.perf_counter()
         connection.send(get(LISTED))
         await answered.wait()
         took_s = time.perf_counter() - started_s
-        latest = await _expired(program)
+        latest = _revision(connection.head)
+        if not complete:
+            before = latest  # that the list becomes complete is a change too
+            complete = b"poolmuster-complete: true" in connection.head
         if latest > before:
             times_s.append(took_s)
-        await asyncio.sleep(max(0.0, LIST_EVERY_S - (time.perf_counter() - started_s)))
-    assert latest == before + ENDING, f"{latest - before:g} leases ended"
+        await asyncio.sleep(max(0.0, LIST_EVERY_S - took_s))
+    assert latest == before + ENDING, f"{latest - before} leases ended"
     return sorted(times_s)
 
 
-async def _expired(program: Program) -> float:
-    text = await asyncio.to_thread(fetch, program.url + "/metrics")
-    for line in text.decode().splitlines():
-        if line.startswith("poolmuster_changes_total") and '"expired"' in line:
-            return float(line.rpartition(" ")[2])
-    return 0.0
+def _revision(head: bytes) -> int:
+    """How many changes there were, by the head of a list's answer."""
+    return int(head.partition(b"poolmuster-revision: ")[2].split(b"\r\n")[0].rpartition(b".")[2])

@@ -47,7 +47,10 @@ def post(body: bytes) -> bytes:
 
 
 class Connection(asyncio.Protocol):
-    """One kept connection, one request at a time. ``done`` is called with the status at each answer's end."""
+    """One kept connection, one request at a time. ``done`` is called with the status at each answer's end.
+
+    ``head`` is the last answer's, in small letters.
+    """
 
     def __init__(self, done: Callable[["Connection", int], None]) -> None:
         self._done = done
@@ -56,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._transport: asyncio.Transport | None = None
         self.sent_s = 0.0
+        self.head = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
@@ -77,7 +81,7 @@ class Connection(asyncio.Protocol):
             end = self._head.find(HEAD_END)
             if end < 0:
                 return
-            head = self._head[:end].lower()
+            head = self.head = self._head[:end].lower()
             self._status = int(head[9:12])
             length = 0 if self._status == 304 else int(head.partition(b"content-length:")[2].split(b"\r\n")[0])
             self._left = length - (len(self._head) - end - len(HEAD_END))

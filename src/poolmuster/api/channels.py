@@ -30,20 +30,23 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class Channel:
-    """One question in one format (``sse``, or a JSON object a line)."""
+    """One question in one format (``sse``, or a JSON object a line).
+
+    ``looked`` is the number up to which it has looked at the history; its watchers wait there for the publisher.
+    """
 
     def __init__(self, instance: Instance, lists: Lists, query: ListQuery, *, sse: bool) -> None:
         self._lists = lists
         self._projection = instance.projection
         self._history = instance.projection.history
         self._memo: dict[int, Chunk] = {}
-        self._looked = self._history.number
         self._shown: list[Change] = []
-        self._shown_from = self._looked
+        self._shown_from = self._history.number
         self._news = False
         self._boot_id = instance.projection.boot_id.encode()
         # Computed once: it is a part of every event's id.
         self._digest = query.digest
+        self.looked = self._history.number
         self.query = query
         self.sse = sse
         self.members: set[Waiter] = set()
@@ -55,18 +58,18 @@ class Channel:
     def has_news(self) -> bool:
         """Whether the changes since the last call show its watchers anything."""
         self._memo.clear()
-        self._look()
+        self.look()
         news, self._news = self._news, False
         return news
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Look through the filter at the changes that are new.
 
-        Afterwards ``_shown`` is all that is to be seen between ``_shown_from`` and ``_looked``. So each change is held
+        Afterwards ``_shown`` is all that is to be seen between ``_shown_from`` and ``looked``. So each change is held
         against a filter once, not once for each watcher and once more for the publisher; and a watcher that was not
         woken for what its filter hides is not late, even when that is forgotten.
         """
-        changes = self._history.since(self._looked)
+        changes = self._history.since(self.looked)
         if changes is None:
             self._shown_from, self._shown, self._news = self._history.number, [], True
         else:
@@ -75,7 +78,7 @@ class Channel:
             if shown:
                 self._shown_from = self._shown[-1].number if self._shown else self._shown_from
                 self._shown, self._news = shown, True
-        self._looked = self._history.number
+        self.looked = self._history.number
 
     def event_id(self, number: int) -> str:
         """``BOOT.N.F``: where a stream can be taken up again."""
@@ -98,7 +101,6 @@ class Channel:
         """
         chunk = self._memo.get(number)
         if chunk is None:
-            self._look()
             chunk = self._make_chunk(number)
             if chunk is not None and chunk.number != number:
                 if len(self._memo) >= MEMO_PLACES:
@@ -108,7 +110,7 @@ class Channel:
 
     def _make_chunk(self, number: int) -> Chunk | None:
         if number >= self._shown_from:
-            return self._encode([change for change in self._shown if change.number > number], self._looked)
+            return self._encode([change for change in self._shown if change.number > number], max(number, self.looked))
         changes = self._history.since(number, CHUNK_CHANGES)
         if changes is None:
             return None

@@ -101,10 +101,12 @@ class Watcher:
 
     async def _is_over(self) -> bool:
         """At a quiet moment: end, ping, or wait for news."""
-        if self.number < self._instance.projection.history.number:
+        reason = self._reason_to_close()
+        if reason is not None:
+            self._channel.look()
+        if self.number < self._channel.looked:
             await asyncio.sleep(0)
             return False
-        reason = self._reason_to_close()
         if reason is not None:
             await self._write(self._channel.closing(self.number, reason))
             return True
