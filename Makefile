@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+BENCH_STAMP := $(VENV)/.set-up-bench
 CACHE := .cache
 DYNAMO := $(CACHE)/dynamo
 DYNAMO_STAMP := $(DYNAMO)/.set-up
@@ -34,6 +35,11 @@ $(STAMP): requirements/dev.txt pyproject.toml tools/make-venv
 	@$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+$(BENCH_STAMP): $(STAMP) requirements/bench.txt
+	@echo "Installing what requirements/bench.txt locks into $(VENV)"
+	@$(BIN)/python $(PIP) --require-hashes --requirement requirements/bench.txt
+	@touch $@
+
 run: setup ## Try it all: a service, two model servers, two relays, and the live list.
 	@$(BIN)/poolmuster demo
 
@@ -50,12 +56,12 @@ test: check ## The checks and every test whose parts are here; says what it leav
 test-all: parts ## Like test, with every part installed; fails if anything is left out.
 	@POOLMUSTER_TEST_ALL=1 $(MAKE) --no-print-directory test
 
-unit: setup ## The quick tests alone.
-	$(BIN)/pytest tests/unit tests/property tests/contract $(PYTEST_ARGS)
+unit: setup ## The quick tests alone: a few seconds.
+	$(BIN)/pytest tests/unit tests/contract $(PYTEST_ARGS)
 
 bare: $(BARE)/.set-up ## Types and the quick tests once more, without the extras.
 	$(BARE)/bin/mypy --cache-dir $(BARE)/.mypy_cache
-	$(BARE)/bin/pytest -p no:cacheprovider tests/unit tests/property tests/contract $(PYTEST_ARGS)
+	$(BARE)/bin/pytest -p no:cacheprovider tests/unit tests/contract $(PYTEST_ARGS)
 
 $(BARE)/.set-up: requirements/dev.txt pyproject.toml tools/make-venv
 	@tools/make-venv $(BARE)
@@ -71,7 +77,7 @@ image: ## Build the image and run it once; as root, with buildah, podman, runc a
 coverage: setup ## Lines and branches that no test runs, of everything.
 	$(BIN)/pytest --cov=poolmuster --cov-branch --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
-bench: setup ## Speeds, as ratios to etcd's in one run.
+bench: $(BENCH_STAMP) ## Speeds, as ratios to etcd's in one run; needs the program etcd.
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 soak: setup ## The long runs, SOAK_S seconds each.
@@ -98,6 +104,7 @@ lock: ## Write the lock files anew; LOCK_ARGS=--upgrade takes newer versions.
 	$(UV_COMPILE) pyproject.toml --all-extras --output-file requirements/extras.txt
 	$(UV_COMPILE) requirements/build.in --output-file requirements/build.txt
 	$(UV_COMPILE) pyproject.toml --all-extras requirements/build.in --group dev --output-file requirements/dev.txt
+	$(UV_COMPILE) --group bench --constraint requirements/dev.txt --output-file requirements/bench.txt
 	$(UV_COMPILE) requirements/dynamo.in --output-file requirements/dynamo.txt
 	$(UV_COMPILE) --no-deps requirements/dynamo-itself.in --output-file requirements/dynamo-itself.txt
 	$(UV_COMPILE) requirements/lock.in --output-file requirements/lock.txt

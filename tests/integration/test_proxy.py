@@ -55,17 +55,21 @@ async def test_a_watch_through_nginx_with_its_defaults_brings_events_at_once_and
     proxy = Program(
         nginx, "-c", configuration, folder=tmp_path, ready_url=f"http://127.0.0.1:{port}/health/live", name="nginx"
     )
-    async with service, proxy, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
-        async with session.get("/pools/watch", headers={"accept": media_type}) as stream:
-            assert stream.status == 200
-            lines = stream.content
-            assert b'"snapshot"' in await _line_with(lines, b'"type"', within_s=3)
-            pool = {"cluster_id": "c", "namespace": "n", "dgd_name": "p"}
-            async with session.post("/pools", json=pool) as answer:
-                assert answer.status == 201
-            added = await _line_with(lines, b'"added"', within_s=3)
-            assert json.loads(added.removeprefix(b"data: "))["pool"] == pool
-            assert b"ping" in await _line_with(lines, b"ping", within_s=15)
+    async with (
+        service,
+        proxy,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+        session.get("/pools/watch", headers={"accept": media_type}) as stream,
+    ):
+        assert stream.status == 200
+        lines = stream.content
+        assert b'"snapshot"' in await _line_with(lines, b'"type"', within_s=3)
+        pool = {"cluster_id": "c", "namespace": "n", "dgd_name": "p"}
+        async with session.post("/pools", json=pool) as answer:
+            assert answer.status == 201
+        added = await _line_with(lines, b'"added"', within_s=3)
+        assert json.loads(added.removeprefix(b"data: "))["pool"] == pool
+        assert b"ping" in await _line_with(lines, b"ping", within_s=15)
 
 
 async def _line_with(lines: aiohttp.StreamReader, wanted: bytes, within_s: float) -> bytes:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.variables import variable
+
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
 
 
 def everything_wanted() -> bool:
     """Whether no test may be left out."""
-    return os.environ.get("POOLMUSTER_TEST_ALL", "") not in ("", "0")
+    return variable("TEST_ALL") not in ("", "0")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ LOG_TAIL_BYTES = 20_000
 
 _numbers = itertools.count(1)
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that runs the tests in the background has its children ignore Ctrl-C, and ours would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class ProgramFailed(AssertionError):
     """A program did not become ready, or ended when it should not have."""

@@ -30,15 +30,23 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class Channel:
-    """One question in one format (``sse``, or a JSON object a line)."""
+    """One question in one format (``sse``, or a JSON object a line).
+
+    ``looked`` is the number up to which it has looked at the history; its watchers wait there for the publisher.
+    """
 
     def __init__(self, instance: Instance, lists: Lists, query: ListQuery, *, sse: bool) -> None:
         self._lists = lists
         self._projection = instance.projection
         self._history = instance.projection.history
         self._memo: dict[int, Chunk] = {}
-        self._memo_number = -1
-        self._told = self._history.number
+        self._shown: list[Change] = []
+        self._shown_from = self._history.number
+        self._news = False
+        self._boot_id = instance.projection.boot_id.encode()
+        # Computed once: it is a part of every event's id.
+        self._digest = query.digest
+        self.looked = self._history.number
         self.query = query
         self.sse = sse
         self.members: set[Waiter] = set()
@@ -49,55 +57,80 @@ class Channel:
 
     def has_news(self) -> bool:
         """Whether the changes since the last call show its watchers anything."""
-        changes = self._history.since(self._told)
-        self._told = self._history.number
-        if changes is None or self.query.selector.selects_all:
-            return changes is None or bool(changes)
-        return any(translate(change, self.query.selector) is not None for change in changes)
+        self._memo.clear()
+        self.look()
+        news, self._news = self._news, False
+        return news
+
+    def look(self) -> None:
+        """Look through the filter at the changes that are new.
+
+        Afterwards ``_shown`` is all that is to be seen between ``_shown_from`` and ``looked``. So each change is held
+        against a filter once, not once for each watcher and once more for the publisher; and a watcher that was not
+        woken for what its filter hides is not late, even when that is forgotten.
+        """
+        changes = self._history.since(self.looked)
+        if changes is None:
+            self._shown_from, self._shown, self._news = self._history.number, [], True
+        else:
+            selector = self.query.selector
+            shown = [seen for change in changes if (seen := translate(change, selector)) is not None]
+            if shown:
+                self._shown_from = self._shown[-1].number if self._shown else self._shown_from
+                self._shown, self._news = shown, True
+        self.looked = self._history.number
 
     def event_id(self, number: int) -> str:
         """``BOOT.N.F``: where a stream can be taken up again."""
-        return f"{self._projection.boot_id}.{number}.{self.query.digest}"
+        return f"{self._projection.boot_id}.{number}.{self._digest}"
 
     def resume_number(self, last_event_id: str) -> int | None:
         """The place that ``Last-Event-ID`` names, if this boot still holds the history from it under this question."""
         boot_and_number, _, digest = last_event_id.strip().rpartition(".")
         boot, _, text = boot_and_number.rpartition(".")
-        if boot != self._projection.boot_id or digest != self.query.digest or not (text.isascii() and text.isdigit()):
+        if boot != self._projection.boot_id or digest != self._digest or not (text.isascii() and text.isdigit()):
             return None
         number = int(text) if len(text) < 20 else -1
         return number if self._history.floor <= number <= self._history.number else None
 
     def next_chunk(self, number: int) -> Chunk | None:
-        """What a watcher at ``number`` is sent next; ``None`` where the history no longer reaches back to it."""
-        if self._memo_number != self._history.number or len(self._memo) > MEMO_PLACES:
-            self._memo.clear()
-            self._memo_number = self._history.number
+        """What a watcher at ``number`` is sent next; ``None`` where the history no longer reaches back to it.
+
+        Chunks are remembered until the next round of the publisher: all watchers that it wakes go the same steps,
+        also while the history grows.
+        """
         chunk = self._memo.get(number)
         if chunk is None:
             chunk = self._make_chunk(number)
-            if chunk is not None:
+            if chunk is not None and chunk.number != number:
+                if len(self._memo) >= MEMO_PLACES:
+                    self._memo.clear()
                 self._memo[number] = chunk
         return chunk
 
     def _make_chunk(self, number: int) -> Chunk | None:
+        if number >= self._shown_from:
+            return self._encode([change for change in self._shown if change.number > number], max(number, self.looked))
         changes = self._history.since(number, CHUNK_CHANGES)
         if changes is None:
             return None
+        selector = self.query.selector
+        seen = [translate(change, selector) for change in changes]
+        return self._encode([change for change in seen if change is not None], changes[-1].number)
+
+    def _encode(self, changes: list[Change], number: int) -> Chunk:
+        """As many of ``changes`` as a chunk may hold; where that is all of them, it leads to ``number``."""
         events: list[bytes] = []
         size_bytes = 0
-        for change in changes:
-            number = change.number
-            seen = translate(change, self.query.selector)
-            if seen is not None:
-                events.append(self.encode_change(seen))
-                size_bytes += len(events[-1])
-                if size_bytes >= CHUNK_BYTES:
-                    break
+        for index, change in enumerate(changes, 1):
+            events.append(self.encode_change(change))
+            size_bytes += len(events[-1])
+            if (size_bytes >= CHUNK_BYTES or index == CHUNK_CHANGES) and index < len(changes):
+                return Chunk(b"".join(events), change.number)
         return Chunk(b"".join(events), number)
 
     def _open(self, kind: str, number: int) -> bytes:
-        revision = b',"revision":"%b.%d"' % (self._projection.boot_id.encode(), number)
+        revision = b',"revision":"%b.%d"' % (self._boot_id, number)
         return self._start(kind, number) + revision
 
     def _start(self, kind: str, number: int) -> bytes:

@@ -1,8 +1,112 @@
-"""Pages for people."""
+"""Pages for people: the interface's description, and a page at ``/`` that says what this is.
 
+They are made once, from the OpenAPI document, hold no data, run no script and fetch nothing.
+"""
+
+from html import escape
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
+
+from poolmuster.api.openapi import document
+from poolmuster.httpd.resource import Handler, Resource
+
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+code, pre { font: 0.9em ui-monospace, monospace; }
+pre { overflow-x: auto; padding: 0.75rem; border: 1px solid #8886; border-radius: 0.3rem; }
+h2 { margin-top: 2.5rem; border-top: 1px solid #8886; padding-top: 1rem; }
+table { border-collapse: collapse; } td { padding: 0.15rem 1rem 0.15rem 0; vertical-align: top; }
+"""
+
+_INDEX = """
+<h1>poolmuster</h1>
+<p>Which model-serving pools are alive right now, what do they serve, and is the list complete?</p>
+<table>
+<tr><td><a href="pools">pools</a></td><td>the live list, as programs read it</td></tr>
+<tr><td><a href="status">status</a></td><td>how this instance is doing</td></tr>
+<tr><td><a href="changes">changes</a></td><td>what changed lately, and why</td></tr>
+<tr><td><a href="metrics">metrics</a></td><td>for Prometheus</td></tr>
+<tr><td><a href="docs">docs</a></td><td>the interface, described (<a href="openapi.json">as OpenAPI</a>)</td></tr>
+</table>
+<p>On a terminal: <code>poolmuster pools -w</code> follows the list, <code>poolmuster why KEY</code> says why a pool is
+or is not on it.</p>
+"""
+
+
+def _page(title: str, body: str) -> bytes:
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
+        f"<body>{body}</body>\n</html>\n"
+    ).encode()
+
+
+def _docs(described: dict[str, Any]) -> str:
+    info = described["info"]
+    parts = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['summary'])}</p>"]
+    parts.append(f"<p>{escape(info['description'])} <a href='openapi.json'>The same as OpenAPI.</a></p>")
+    for path, item in described["paths"].items():
+        shared = item.get("parameters", [])
+        methods = [method for method in ("get", "post", "delete") if method in item]
+        parts += [_operation(method, path, item[method], shared) for method in methods]
+    parts.append("<h2>Shapes</h2>")
+    for name, schema in described["components"]["schemas"].items():
+        shown = escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
+        parts.append(f"<h3 id='{escape(name)}'>{escape(name)}</h3><pre>{shown}</pre>")
+    return "".join(parts)
+
+
+def _operation(method: str, path: str, operation: dict[str, Any], shared: list[dict[str, Any]]) -> str:
+    parameters = "".join(
+        f"<tr><td><code>{escape(each['name'])}</code></td><td>{escape(each['in'])}</td>"
+        f"<td>{escape(each['description'])}</td></tr>"
+        for each in [*shared, *operation.get("parameters", [])]
+    )
+    answers = "".join(
+        f"<tr><td>{escape(status)}</td><td>{escape(answer['description'])} {_shapes(answer)}</td></tr>"
+        for status, answer in operation["responses"].items()
+    )
+    return (
+        f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
+        + (f"<table>{parameters}</table>" if parameters else "")
+        + f"<h3>Answers</h3><table>{answers}</table>"
+    )
+
+
+def _shapes(answer: dict[str, Any]) -> str:
+    names = {
+        content["schema"]["$ref"].rpartition("/")[2]
+        for content in answer.get("content", {}).values()
+        if "$ref" in content["schema"]
+    }
+    return " ".join(f"<a href='#{escape(name)}'>{escape(name)}</a>" for name in sorted(names))
+
+
+def _fixed(content: bytes, media_type: str, headers: dict[str, str]) -> Handler:
+    async def handler(request: Request) -> Response:
+        return Response(content, media_type=media_type, headers=headers)
+
+    return handler
 
 
 def page_routes() -> list[Route]:
-    """The routes of all pages."""
-    return []
+    """The routes of the description and of all pages."""
+    described = document()
+    docs = _page("poolmuster: the interface", _docs(described))
+    return [
+        Route("/openapi.json", Resource(GET=_fixed(msgspec.json.encode(described), "application/json", {}))),
+        Route("/docs", Resource(GET=_fixed(docs, "text/html", _HEADERS))),
+        Route("/", Resource(GET=_fixed(_page("poolmuster", _INDEX), "text/html", _HEADERS))),
+    ]

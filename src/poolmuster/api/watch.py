@@ -94,6 +94,8 @@ class Watcher:
             self.number = chunk.number
             if chunk.data:
                 await self._write(chunk.data)
+                # A connection that takes everything at once never waits: let others run between chunks.
+                await asyncio.sleep(0)
             elif await self._is_over():
                 return
 
@@ -101,10 +103,13 @@ class Watcher:
         """At a quiet moment: end, ping, or wait for news."""
         reason = self._reason_to_close()
         if reason is not None:
+            self._channel.look()
+        if self.number < self._channel.looked:
+            await asyncio.sleep(0)
+            return False
+        if reason is not None:
             await self._write(self._channel.closing(self.number, reason))
             return True
-        if self.number != self._instance.projection.history.number:
-            return False
         if self._instance.clock.monotonic_ms() - self.sent_ms >= KEEP_ALIVE_MS:
             await self._write(self._channel.ping(self.number))
             return False

@@ -87,4 +87,5 @@ def why_estimated(sources: tuple[SourceReport, ...]) -> str:
 
 def _describe(source: SourceReport) -> str:
     why = ": ".join(part for part in (source.reason, source.detail) if part)
-    return " ".join(part for part in (source.kind, source.name, "is", source.state, f"({why})" if why else "") if part)
+    name = None if source.name == source.kind else source.name
+    return " ".join(part for part in (source.kind, name, "is", source.state, f"({why})" if why else "") if part)

@@ -34,13 +34,22 @@ class Client:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._wait(self._client.__aenter__())
+        try:
+            self._wait(self._client.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._wait(self._client.__aexit__(kind, error, trace))
+        try:
+            self._wait(self._client.__aexit__(kind, error, trace))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
         self._wait(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -10,9 +10,10 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from poolmuster.httpd.exchange import Exchange
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import bare_answer
 
@@ -62,7 +63,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self._unset_keepalive_if_required()
         if self._in_head:
             self._head_bytes += len(data)
         try:
@@ -92,7 +92,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
         self._count_head(len(name) + len(value) + HEADER_OVERHEAD_BYTES)
 
     def _count_head(self, size_bytes: int) -> None:
@@ -108,11 +111,45 @@ class BoundedProtocol(HttpToolsProtocol):
         self._parsed_bytes = 0
         self._deadline_s = self.loop.time() + self._limits.body_s
         self._counters.requests += 1
-        super().on_headers_complete()
+        parser, scope = self.parser, self.scope
+        http_version = parser.get_http_version()
+        url = httptools.parse_url(self.url)
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = http_version
+        scope["path"] = url.path.decode("ascii")
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        earlier: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none
+        exchange = Exchange(
+            scope=scope,  # type: ignore[arg-type]  # starlette and uvicorn each have a type for a scope
+            transport=self.transport,
+            flow=self.flow,
+            state=self.server_state,
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=http_version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        self.cycle = exchange  # type: ignore[assignment]  # it is what Exchange stands in for
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def on_message_complete(self) -> None:
-        self._deadline_s = None
         super().on_message_complete()
+        self._deadline_s = self.loop.time() + self._limits.idle_s if self.cycle.response_complete else None
+
+    def on_response_complete(self) -> None:
+        # The idle time is a deadline like the others, not a timer that uvicorn sets and cancels for each request.
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self.cycle.response_complete and not self._in_head:
+            self._deadline_s = self.loop.time() + self._limits.idle_s
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -145,7 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.abort()
 
     def _overrun(self) -> None:
-        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves out that there is none at first
+        cycle: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none at first
         if self._in_head:
             self._counters.heads_too_slow += 1
             self._refuse(408, f"The head of a request is awaited for {self._limits.head_s:g} s at most.")

@@ -73,15 +73,16 @@ async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> by
     too_large = f"A body is at most {limit_bytes} bytes."
     if length is not None and length > limit_bytes:
         raise BodyTooLarge(too_large)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    while message.get("more_body", False):
+    body = b""
+    more = True
+    while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidInput("The client went away before its body was whole.")
         body += message.get("body", b"")
         if len(body) > limit_bytes:
             raise BodyTooLarge(too_large)
-    if message["type"] == "http.disconnect":
-        raise InvalidInput("The client went away before its body was whole.")
+        more = message.get("more_body", False)
     return body
 
 

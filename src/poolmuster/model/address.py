@@ -37,7 +37,7 @@ class Address(msgspec.Struct, frozen=True):
 def parse_address(text: str) -> Address:
     """Read ``HOST:PORT``. Raises `InvalidInput`."""
     host, colon, port_text = text.rpartition(":")
-    if not colon or not port_text.isascii() or not port_text.isdecimal() or int(port_text[:6]) > PORT_LIMIT:
+    if not colon or not port_text.isascii() or not port_text.isdecimal() or not _is_port(port_text):
         raise InvalidInput(f"{text!r} is not an address: HOST:PORT is wanted, with a port from 0 to {PORT_LIMIT}.")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -48,6 +48,12 @@ def parse_address(text: str) -> Address:
     elif any(char.isspace() or not char.isprintable() or char in "/@[]" for char in host):
         raise InvalidInput(f"{text!r} is not an address: the host is not a name or an IP address.")
     return Address(host, int(port_text))
+
+
+def _is_port(digits: str) -> bool:
+    # Looked at as text first: an integer of any length would be taken, and one of thousands of digits is an error.
+    significant = digits.lstrip("0")
+    return len(significant) <= len(str(PORT_LIMIT)) and int(significant or "0") <= PORT_LIMIT
 
 
 def _ip(host: str) -> IPv4Address | IPv6Address | None:

@@ -41,8 +41,13 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _labels_match(self, pool: Pool) -> bool:
-        labels = dict(pool.labels)
-        return all(name in labels and value in (None, labels[name]) for name, value in self.labels)
+        for wanted in self.labels:
+            if wanted[1] is None:
+                if all(name != wanted[0] for name, _ in pool.labels):
+                    return False
+            elif wanted not in pool.labels:
+                return False
+        return True
 
     @property
     def digest(self) -> str:

@@ -29,7 +29,8 @@ from poolmuster.model.registration import url_fault
 from poolmuster.relay.addresses import server_root, unreachable_announcement
 from poolmuster.relay.settings import PoolDefaults, PoolSettings
 
-POOLS_LIMIT = 2_000
+POOLS_LIMIT = 1_000
+"""A hundred pools cost about a sixteenth of a core at the default probe interval: beyond this, probes would be late."""
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

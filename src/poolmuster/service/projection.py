@@ -161,13 +161,18 @@ class Projection:
 
     def _look(self) -> Completeness:
         sources = self._store.sources(self._clock.monotonic_ms())
+        if sources is self._told.sources:
+            # A store that has nothing new to say gives the same tuple; every answer asks.
+            return self._told
         return Completeness(is_complete(sources), sources)
 
     def completeness(self) -> Completeness:
         """Whether the list is complete right now. Tells watchers first, where that is news to them."""
         now = self._look()
-        if now.identity != self._told.identity:
-            self._told = now
+        if now is self._told:
+            return now
+        told, self._told = self._told, now
+        if now.identity != told.identity:
             at_ms, clock_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
             self._append(
                 Change(

@@ -49,6 +49,7 @@ class MemoryStore:
         self._warm_at_ms = now_ms + lease_ms
         self._since_at_ms = clock.wall_ms()
         self._warmed = False
+        self._fresh: tuple[Source, ...] = ()
         self._observer: StoreObserver | None = None
 
     def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
@@ -107,27 +108,39 @@ class MemoryStore:
             self._warm_at_ms += credit_ms
         assert self._observer is not None, "a store is attached before it is used"
         self._observer.observe(
-            Reading(started_ms=now_ms, credit_ms=credit_ms, renewals=renewals, departures=departures)
+            Reading(
+                started_ms=now_ms,
+                credit_ms=credit_ms,
+                renewals=renewals,
+                departures=departures,
+                # The timer alone ends leases, so many a turn: were each heartbeat to end as many, a turn of the loop
+                # with a hundred heartbeats would end ten thousand.
+                ends_leases=tick,
+            )
         )
 
     def sources(self, now_ms: int) -> tuple[Source, ...]:
         if self._pauses.overdue(now_ms):
             self._tell(now_ms)
         warming_ms = self._warm_at_ms - now_ms
-        if warming_ms <= 0 and not self._warmed:
+        if warming_ms > 0:
+            return (self._source(warming_ms),)
+        if not self._warmed:
             self._warmed = True
             self._since_at_ms = self._clock.wall_ms()
-        fresh = warming_ms <= 0
-        return (
-            Source(
-                kind=SourceKind.MEMORY,
-                name=self.name,
-                state=SourceState.FRESH if fresh else SourceState.STALE,
-                reason=None if fresh else SourceReason.WARMING_UP,
-                detail=None if fresh else "Pools that were live before may not have registered here yet.",
-                since_at_ms=self._since_at_ms,
-                clears_in_ms=None if fresh else warming_ms,
-            ),
+            self._fresh = (self._source(None),)
+        return self._fresh
+
+    def _source(self, warming_ms: int | None) -> Source:
+        fresh = warming_ms is None
+        return Source(
+            kind=SourceKind.MEMORY,
+            name=self.name,
+            state=SourceState.FRESH if fresh else SourceState.STALE,
+            reason=None if fresh else SourceReason.WARMING_UP,
+            detail=None if fresh else "Pools that were live before may not have registered here yet.",
+            since_at_ms=self._since_at_ms,
+            clears_in_ms=warming_ms,
         )
 
     async def run(self) -> None:

@@ -44,6 +44,14 @@ def test_a_service_that_cannot_be_reached_is_one_line(command: list[str]) -> Non
     assert result.stderr == f"poolmuster: {NOWHERE} cannot be reached: Connection refused.\n"
 
 
+def test_variables_of_other_commands_are_known_and_those_of_none_are_named() -> None:
+    with serving({"GET /pools": listing()}) as stub:
+        result = run(stub, "pools", POOLMUSTER_LEASE_DURATION_SECS="9", POOLMUSTER_LEASE_SECS="9")
+    assert result.exit_code == 0
+    (line,) = result.stderr.splitlines()
+    assert "POOLMUSTER_LEASE_SECS" in line
+
+
 def test_pools_as_a_table_for_a_pipe() -> None:
     with serving({"GET /pools": listing(POOL, EVIL)}) as stub:
         narrow, wide = run(stub, "pools"), run(stub, "pools", "-o", "wide")

@@ -1,117 +1,22 @@
-"""One pool's agent, and the crew of a pools file, on a clock that the test moves."""
+"""One pool's agent, on a clock that the test moves."""
 
-import asyncio
-import contextlib
-import itertools
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from poolmuster.model.address import Address
 from poolmuster.model.change import LeaveReason
-from poolmuster.model.errors import InvalidInput
-from poolmuster.model.key import PoolKey
-from poolmuster.relay.agent import Agent
-from poolmuster.relay.crew import Crew
 from poolmuster.relay.heartbeat import (
-    Deregister,
     Failed,
-    Left,
-    Outcome,
     Phase,
     Refused,
-    Register,
     Renewed,
     Superseded,
     Terms,
 )
-from poolmuster.relay.probe import ProbeAccess, Prober
-from poolmuster.relay.settings import OnExit, PoolDefaults, PoolSettings, ProbeSettings, RelaySettings
-from poolmuster.relay.status import PoolStatus, ServerState
-from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
-from tests.support.clock import ManualClock
-
-KEY = PoolKey("c", "ns", "n")
-POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="http://h:1")
-GOOD = Serving((ServedModel("m"),))
-DOWN = Unfit(LeaveReason.FRONTEND_UNHEALTHY, "/health answered 500")
-EMPTY = Unfit(LeaveReason.NO_MODELS, "/v1/models lists none")
-URLS = ("http://a", "http://b")
-
-
-class FakeProber(Prober):
-    """Finds what the test says, by the root that is asked."""
-
-    def __init__(self, world: "World") -> None:
-        self._world = world
-
-    async def probe(self, access: ProbeAccess, timeout_s: float) -> Finding:
-        self._world.probes += 1
-        return self._world.findings.get(access.root, self._world.finding)
-
-
-class World:
-    """A server, discovery, and the clock of both."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.finding: Finding = GOOD
-        self.findings: dict[str, Finding] = {}
-        self.outcome: Outcome = Renewed(Terms())
-        self.latency_ms = 0
-        self.probes = 0
-        self.calls: list[tuple[int, Register | Deregister, PoolKey | None]] = []
-        self.ids = itertools.count()
-
-    async def register(self, step: Register) -> Outcome:
-        self.calls.append((self.clock.monotonic_ms(), step, None))
-        if self.latency_ms:
-            await self.clock.sleep_ms(self.latency_ms)
-        return self.outcome
-
-    async def deregister(self, key: PoolKey, step: Deregister) -> Outcome:
-        self.calls.append((self.clock.monotonic_ms(), step, key))
-        return Left() if isinstance(self.outcome, Renewed) else self.outcome
-
-    def agent(self, settings: PoolSettings = POOL) -> Agent:
-        return Agent(
-            settings,
-            urls=URLS,
-            discovery=self,
-            prober=FakeProber(self),
-            probing=ProbeSettings(),
-            clock=self.clock,
-            new_id=lambda: f"id-{next(self.ids)}",
-            draw=lambda: 0.5,
-        )
-
-    @property
-    def registers(self) -> list[Register]:
-        return [step for _, step, _ in self.calls if isinstance(step, Register)]
-
-    @property
-    def deregisters(self) -> list[Deregister]:
-        return [step for _, step, _ in self.calls if isinstance(step, Deregister)]
-
-
-@asynccontextmanager
-async def running(agent: Agent) -> AsyncIterator["asyncio.Task[None]"]:
-    task = asyncio.create_task(agent.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-def document(step: Register) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(step.facts)
-    return found
+from poolmuster.relay.settings import OnExit, PoolSettings
+from poolmuster.relay.status import ServerState
+from poolmuster.relay.verdict import ServedModel, Serving, Unfit
+from tests.unit.relay.world import DOWN, EMPTY, GOOD, KEY, World, document, running
 
 
 async def test_a_pool_is_registered_after_the_first_good_probe_and_renewed() -> None:
@@ -329,118 +234,3 @@ async def test_steps_of_the_wall_clock_change_nothing() -> None:
             world.clock.step_wall(step_ms)
             await world.clock.advance(5_000)
         assert len(world.registers) == 3
-
-
-FILE = '[[pools]]\nname = "{}"\nfrontend = "{}"\n'
-
-
-def crew_of(world: World, path: Path) -> Crew:
-    settings = RelaySettings(
-        discovery=URLS,
-        pool=None,
-        pools_file=str(path),
-        defaults=PoolDefaults(cluster_id="c", namespace="ns"),
-        probe=ProbeSettings(),
-        on_exit=OnExit.DEREGISTER,
-        listen=Address("127.0.0.1", 0),
-    )
-    return Crew(settings, agent=world.agent, clock=world.clock, draw=lambda: 0.5)
-
-
-@asynccontextmanager
-async def working(crew: Crew) -> AsyncIterator["asyncio.Task[None]"]:
-    crew.check()
-    task = asyncio.create_task(crew.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-def names(statuses: tuple[PoolStatus, ...]) -> list[str]:
-    return [status.key for status in statuses]
-
-
-async def test_pools_come_and_go_with_the_file(tmp_path: Path) -> None:
-    world, path = World(), tmp_path / "pools.toml"
-    path.write_text(FILE.format("a", "http://a:1") + FILE.format("b", "http://b:1"))
-    crew = crew_of(world, path)
-    async with working(crew):
-        await world.clock.advance(100)
-        assert names(crew.statuses) == ["c/ns/a", "c/ns/b"]
-        path.write_text(FILE.format("b", "http://b:1") + FILE.format("d", "http://d:1"))
-        await world.clock.advance(2_100)
-        assert names(crew.statuses) == ["c/ns/b", "c/ns/d"]
-        assert [key for _, step, key in world.calls if isinstance(step, Deregister)] == [PoolKey("c", "ns", "a")]
-        assert len(world.registers) == 3
-
-
-async def test_a_pool_whose_settings_change_is_never_off_the_list(tmp_path: Path) -> None:
-    world, path = World(), tmp_path / "pools.toml"
-    path.write_text(FILE.format("a", "http://a:1"))
-    crew = crew_of(world, path)
-    async with working(crew):
-        await world.clock.advance(100)
-        path.write_text(FILE.format("a", "http://a:2"))
-        await world.clock.advance(4_100)
-        assert world.deregisters == []
-        assert document(world.registers[-1])["frontend_url"] == "http://a:2"
-        assert {step.relay_id for step in world.registers} == {"id-0"}
-
-
-async def test_a_file_that_goes_bad_leaves_the_pools_as_they_are(tmp_path: Path) -> None:
-    world, path = World(), tmp_path / "pools.toml"
-    path.write_text(FILE.format("a", "http://a:1"))
-    crew = crew_of(world, path)
-    async with working(crew):
-        await world.clock.advance(100)
-        path.write_text("nonsense")
-        await world.clock.advance(2_100)
-        assert names(crew.statuses) == ["c/ns/a"]
-        assert "TOML" in str(crew.file_problem)
-        path.write_text("")
-        await world.clock.advance(2_100)
-        assert names(crew.statuses) == []
-        assert len(world.deregisters) == 1
-
-
-async def test_a_file_that_is_bad_at_the_start_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        crew_of(World(), tmp_path / "none").check()
-
-
-async def test_a_crew_that_stops_deregisters_every_pool_and_ends(tmp_path: Path) -> None:
-    world, path = World(), tmp_path / "pools.toml"
-    path.write_text("".join(FILE.format(f"p{number}", "http://a:1") for number in range(20)))
-    crew = crew_of(world, path)
-    async with working(crew) as task:
-        await world.clock.advance(3_000)
-        assert len(world.registers) == 20
-        crew.stop()
-        await world.clock.settle(50)
-        assert task.done()
-    assert len(world.deregisters) == 20
-
-
-async def test_an_agent_that_dies_ends_the_crew(tmp_path: Path) -> None:
-    world, path = World(), tmp_path / "pools.toml"
-    path.write_text(FILE.format("a", "http://a:1"))
-
-    def broken(settings: PoolSettings) -> Agent:
-        agent = world.agent(settings)
-        agent._prober = None  # type: ignore[assignment]  # a bug, for the test
-        return agent
-
-    crew = crew_of(world, path)
-    crew._new_agent = broken
-    task = asyncio.create_task(_run(crew))
-    await world.clock.advance(100)
-    assert task.done()
-    assert isinstance(task.exception(), AttributeError)
-
-
-async def _run(crew: Crew) -> None:
-    crew.check()
-    await crew.run()

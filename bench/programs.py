@@ -1,0 +1,156 @@
+"""The servers under measurement: started on a core of their own, read from outside, ended with the run."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+SERVER_CORE = 0
+LOAD_CORE = 1
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+LEASE_S = 10
+"""Short, as a service that has just started is not at its usual work until a lease has passed."""
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # etcd's data must not wait for a disk
+
+
+class Program:
+    """One running server."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", port: int, folder: Path, *, observed: bool = False) -> None:
+        self._process = process
+        self.observed = observed
+        self.port = port
+        self.folder = folder
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cpu_s(self) -> float:
+        """User and system time so far, to a hundredth of a second."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+
+    def resident_bytes(self) -> int:
+        """Memory that it holds."""
+        return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+    def open_files(self) -> int:
+        """Its file descriptors."""
+        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait_s(self, timeout_s: float) -> float:
+        """How long it takes to end. Raises `subprocess.TimeoutExpired`."""
+        started_s = time.monotonic()
+        self._process.wait(timeout_s)
+        return time.monotonic() - started_s
+
+    def metric(self, name: str) -> dict[str, float]:
+        """The samples of one metric, by what follows its name."""
+        found = {}
+        for line in fetch(self.url + "/metrics").decode().splitlines():
+            if line.startswith(name):
+                series, _, value = line.rpartition(" ")
+                found[series.removeprefix(name)] = float(value)
+        return found
+
+
+def fetch(url: str) -> bytes:
+    """A body, asked for once."""
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own server
+        body: bytes = answer.read()
+    return body
+
+
+def fetch_head(url: str) -> dict[str, str]:
+    """The headers of an answer, by their names in small letters."""
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own server
+        return {name.lower(): value for name, value in answer.getheaders()}
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+@contextlib.contextmanager
+def _running(
+    command: list[str], port: int, ready_path: str, folder: Path, *, observed: bool = False
+) -> Iterator[Program]:
+    with (folder / "log").open("wb") as log:
+        # A child inherits its cores, and etcd's scheduler counts them when it starts.
+        os.sched_setaffinity(0, {SERVER_CORE})
+        try:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        finally:
+            os.sched_setaffinity(0, {LOAD_CORE})
+        program = Program(process, port, folder, observed=observed)
+        try:
+            _wait_ready(program, process, ready_path)
+            yield program
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait_ready(program: Program, process: "subprocess.Popen[bytes]", path: str) -> None:
+    for _ in range(1000):
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            fetch(program.url + path)
+            return
+        time.sleep(0.02)
+    raise SystemExit(f"A server did not start:\n{(program.folder / 'log').read_text(errors='replace')}")
+
+
+@contextlib.contextmanager
+def poolmuster(*flags: str, observed: bool = False) -> Iterator[Program]:
+    """The service. ``observed`` measures each turn of its event loop, at the price of a busy core (`bench.server`)."""
+    port = free_port()
+    module = "bench.server" if observed else "poolmuster"
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", module, "serve", "--listen", f"127.0.0.1:{port}"]
+        command += [
+            "--limit-pools-per-cluster",
+            "20000",
+            "--lease-duration-secs",
+            str(LEASE_S),
+            "--heartbeat-interval-secs",
+            "3",
+            *flags,
+        ]
+        if observed:
+            command[3:3] = [name]
+        with _running(command, port, "/health/live", Path(name), observed=observed) as program:
+            yield program
+
+
+@contextlib.contextmanager
+def etcd() -> Iterator[Program]:
+    """An etcd with its data in memory and everything else as it comes."""
+    port, peer_port = free_port(), free_port()
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
+        command = ["etcd", "--data-dir", f"{name}/data", "--log-level", "error"]
+        for role, number in (("client", port), ("peer", peer_port)):
+            url = f"http://127.0.0.1:{number}"
+            advertise = "--advertise-client-urls" if role == "client" else "--initial-advertise-peer-urls"
+            command += [f"--listen-{role}-urls", url, advertise, url]
+        command += ["--initial-cluster", f"default=http://127.0.0.1:{peer_port}"]
+        with _running(command, port, "/health", Path(name)) as program:
+            yield program

@@ -1,0 +1,104 @@
+"""The relay's own pages, asked without a socket."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+
+from starlette.types import Message, Scope
+
+from poolmuster.relay.app import relay_app
+from poolmuster.relay.crew import Crew
+from poolmuster.relay.heartbeat import Failed, Refused
+from tests.unit.relay.test_crew import FILE, crew_of
+from tests.unit.relay.world import World
+
+
+async def ask(crew: Crew, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, bytes]:
+    """Status and body of an answer."""
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", host.encode())],
+    }
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await relay_app(crew, "boot", loopback_only=True)(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+async def test_ready_while_every_pool_whose_server_is_up_is_listed(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1"))
+    crew = crew_of(world, path)
+    crew.check()
+    task = asyncio.create_task(crew.run())
+    await asyncio.sleep(0)
+    assert (await ask(crew, "/health/ready"))[0] == 503
+    await world.clock.advance(100)
+    assert await ask(crew, "/health/ready") == (200, b"ok\n")
+    world.outcome = Failed("cannot be reached")
+    await world.clock.advance(10_000)
+    assert (await ask(crew, "/health/ready"))[0] == 200, "the lease still runs"
+    await world.clock.advance(10_000)
+    status, body = await ask(crew, "/health/ready")
+    assert (status, json.loads(body)["detail"]) == (503, "c/ns/a: it is not listed: cannot be reached.")
+    world.outcome = Refused(403, "not your cluster")
+    await world.clock.advance(5_000)
+    assert b"discovery refuses it: 403" in (await ask(crew, "/health/ready"))[1]
+    crew.stop()
+    assert b"stopping" in (await ask(crew, "/health/ready"))[1]
+    assert await ask(crew, "/health/live") == (200, b"ok\n")
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_status_and_metrics_are_of_the_pools_there_are_now(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1"))
+    crew = crew_of(world, path)
+    crew.check()
+    task = asyncio.create_task(crew.run())
+    await world.clock.advance(100)
+    status = json.loads((await ask(crew, "/status"))[1])
+    (pool,) = status["pools"]
+    assert (pool["key"], pool["phase"], pool["relay_id"], pool["fault"]) == ("c/ns/a", "registered", "id-0", None)
+    assert pool["server"]["models"] == ["m"]
+    metrics = (await ask(crew, "/metrics"))[1].decode()
+    assert 'poolmuster_relay_heartbeats_total{outcome="renewed",pool="c/ns/a"} 1.0' in metrics
+    path.write_text("")
+    await world.clock.advance(2_100)
+    assert "c/ns/a" not in (await ask(crew, "/metrics"))[1].decode(), "series leave with their pool"
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_what_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    crew = crew_of(World(), tmp_path / "pools.toml")
+    assert (await ask(crew, "/pools"))[0] == 404
+    assert (await ask(crew, "/status", method="POST"))[0] == 405
+    assert (await ask(crew, "/status", host="evil.example.com"))[0] == 421
+
+
+def test_every_metric_and_flag_is_documented(tmp_path: Path) -> None:
+    from poolmuster.cli.relay import command
+    from poolmuster.relay.metrics import CrewCollector
+
+    page = (Path(__file__).parents[3] / "docs" / "relay.md").read_text()
+    for family in CrewCollector(crew_of(World(), tmp_path / "pools.toml")).collect():
+        assert f"`{family.name}{'_total' if family.type == 'counter' else ''}`" in page, family.name
+    for param in command.params:
+        assert f"`{param.opts[0]}" in page, param.opts[0]

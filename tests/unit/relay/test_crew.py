@@ -1,0 +1,135 @@
+"""The crew of a pools file, on a clock that the test moves."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from poolmuster.model.address import Address
+from poolmuster.model.errors import InvalidInput
+from poolmuster.model.key import PoolKey
+from poolmuster.relay.agent import Agent
+from poolmuster.relay.crew import Crew
+from poolmuster.relay.heartbeat import (
+    Deregister,
+)
+from poolmuster.relay.settings import OnExit, PoolDefaults, PoolSettings, ProbeSettings, RelaySettings
+from poolmuster.relay.status import PoolStatus
+from tests.unit.relay.world import URLS, World, document
+
+FILE = '[[pools]]\nname = "{}"\nfrontend = "{}"\n'
+
+
+def crew_of(world: World, path: Path) -> Crew:
+    settings = RelaySettings(
+        discovery=URLS,
+        pool=None,
+        pools_file=str(path),
+        defaults=PoolDefaults(cluster_id="c", namespace="ns"),
+        probe=ProbeSettings(),
+        on_exit=OnExit.DEREGISTER,
+        listen=Address("127.0.0.1", 0),
+    )
+    return Crew(settings, agent=world.agent, clock=world.clock, draw=lambda: 0.5)
+
+
+@asynccontextmanager
+async def working(crew: Crew) -> AsyncIterator["asyncio.Task[None]"]:
+    crew.check()
+    task = asyncio.create_task(crew.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def names(statuses: tuple[PoolStatus, ...]) -> list[str]:
+    return [status.key for status in statuses]
+
+
+async def test_pools_come_and_go_with_the_file(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1") + FILE.format("b", "http://b:1"))
+    crew = crew_of(world, path)
+    async with working(crew):
+        await world.clock.advance(100)
+        assert names(crew.statuses) == ["c/ns/a", "c/ns/b"]
+        path.write_text(FILE.format("b", "http://b:1") + FILE.format("d", "http://d:1"))
+        await world.clock.advance(2_100)
+        assert names(crew.statuses) == ["c/ns/b", "c/ns/d"]
+        assert [key for _, step, key in world.calls if isinstance(step, Deregister)] == [PoolKey("c", "ns", "a")]
+        assert len(world.registers) == 3
+
+
+async def test_a_pool_whose_settings_change_is_never_off_the_list(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1"))
+    crew = crew_of(world, path)
+    async with working(crew):
+        await world.clock.advance(100)
+        path.write_text(FILE.format("a", "http://a:2"))
+        await world.clock.advance(4_100)
+        assert world.deregisters == []
+        assert document(world.registers[-1])["frontend_url"] == "http://a:2"
+        assert {step.relay_id for step in world.registers} == {"id-0"}
+
+
+async def test_a_file_that_goes_bad_leaves_the_pools_as_they_are(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1"))
+    crew = crew_of(world, path)
+    async with working(crew):
+        await world.clock.advance(100)
+        path.write_text("nonsense")
+        await world.clock.advance(2_100)
+        assert names(crew.statuses) == ["c/ns/a"]
+        assert "TOML" in str(crew.file_problem)
+        path.write_text("")
+        await world.clock.advance(2_100)
+        assert names(crew.statuses) == []
+        assert len(world.deregisters) == 1
+
+
+async def test_a_file_that_is_bad_at_the_start_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        crew_of(World(), tmp_path / "none").check()
+
+
+async def test_a_crew_that_stops_deregisters_every_pool_and_ends(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text("".join(FILE.format(f"p{number}", "http://a:1") for number in range(20)))
+    crew = crew_of(world, path)
+    async with working(crew) as task:
+        await world.clock.advance(3_000)
+        assert len(world.registers) == 20
+        crew.stop()
+        await world.clock.settle(50)
+        assert task.done()
+    assert len(world.deregisters) == 20
+
+
+async def test_an_agent_that_dies_ends_the_crew(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1"))
+
+    def broken(settings: PoolSettings) -> Agent:
+        agent = world.agent(settings)
+        agent._prober = None  # type: ignore[assignment]  # a bug, for the test
+        return agent
+
+    crew = crew_of(world, path)
+    crew._new_agent = broken
+    task = asyncio.create_task(_run(crew))
+    await world.clock.advance(100)
+    assert task.done()
+    assert isinstance(task.exception(), AttributeError)
+
+
+async def _run(crew: Crew) -> None:
+    crew.check()
+    await crew.run()
