@@ -147,7 +147,7 @@ def test_l5_what_a_dead_pool_gains_is_the_time_in_which_nothing_could_be_read(
     writer = Writer("a", [0], dies_ms=dies_ms)
     table = Table([writer])
     now_ms, seen_ms = 0, 0
-    for good_reads, outage_s in [*outages, (40, 0)]:
+    for good_reads, outage_s in [*outages, (60, 0)]:
         for _ in range(good_reads):
             before = writer.sent
             table.run_read(now_ms)

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -66,9 +67,16 @@ def find_place(session: Session, table: str, region: str | None, endpoint_url: s
         raise RegionMissing(
             "the DynamoDB region is not known: pass --dynamodb-region, or set AWS_REGION or AWS_DEFAULT_REGION"
         )
-    resolved = session.get_component("endpoint_resolver").construct_endpoint("dynamodb", found)
-    host = resolved["hostname"] if resolved else f"dynamodb.{found}.amazonaws.com"
-    return Place(table, found, f"https://{host}")
+    return Place(table, found, f"https://dynamodb.{found}.{_dns_suffix(session, found)}")
+
+
+def _dns_suffix(session: Session, region: str) -> str:
+    """The domain of ``region``'s partition: China's and others' are not the usual one."""
+    partitions: list[dict[str, Any]] = session.get_data("partitions")["partitions"]
+    for partition in partitions:
+        if re.match(partition["regionRegex"], region):
+            return str(partition["outputs"]["dnsSuffix"])
+    return "amazonaws.com"
 
 
 class Access:
