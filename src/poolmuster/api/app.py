@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 import msgspec
-from starlette.routing import Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.api.lists import Lists
@@ -17,6 +17,7 @@ from poolmuster.api.pages import page_routes
 from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
 from poolmuster.httpd.limits import HttpCounters
+from poolmuster.httpd.paths import Paths
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
@@ -60,9 +61,8 @@ def build_app(
         Route("/metrics", Resource(GET=meta.metrics)),
         *page_routes(),
     ]
-    router = Router(routes, redirect_slashes=False, default=_not_found)
     return Shell(
-        router,
+        Paths(routes, not_found=_not_found),
         headers=_service_headers(instance),
         sources=lambda: instance.projection.completeness().sources,
         loopback_only=loopback_only,

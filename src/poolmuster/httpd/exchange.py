@@ -8,6 +8,7 @@ bytes of the body, and nothing that an answer has in common with the one before 
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import cast
 
 import structlog
 from starlette.types import ASGIApp, Message, Scope
@@ -35,6 +36,7 @@ class Exchange:
         "_on_response",
         "_scope",
         "_state",
+        "_task",
         "_transport",
         "_waiting_for_100_continue",
         "body",
@@ -64,6 +66,7 @@ class Exchange:
         self._waiting_for_100_continue = expect_100_continue
         self._on_response = on_response
         self._head: Message | None = None
+        self._task: asyncio.Task[None] | None = None
         self._chunked = False
         self._left_bytes = 0
         self.keep_alive = keep_alive
@@ -74,8 +77,13 @@ class Exchange:
         self.response_started = False
         self.response_complete = False
 
-    async def run_asgi(self, app: ASGIApp) -> None:
-        """Let ``app`` answer. Whatever it leaves undone closes the connection: the client must not wait for it."""
+    def start(self, loop: asyncio.AbstractEventLoop, app: ASGIApp, tasks: set["asyncio.Task[None]"]) -> None:
+        """Let ``app`` answer in a task, which is in ``tasks`` while it runs."""
+        self._task = loop.create_task(self._run(app, tasks))
+        tasks.add(self._task)
+
+    async def _run(self, app: ASGIApp, tasks: set["asyncio.Task[None]"]) -> None:
+        """Whatever ``app`` leaves undone closes the connection: the client must not wait for it."""
         try:
             await app(self._scope, self.receive, self.send)
         except Exception:
@@ -84,8 +92,10 @@ class Exchange:
         finally:
             if not self.response_complete and not self.disconnected:
                 self._transport.close()
-            # It leads back to the connection: without this, each that closes is left to the garbage collector.
+            # These lead back here: with them, each connection that closes would be left to the garbage collector.
             self._on_response = _nothing
+            tasks.discard(cast("asyncio.Task[None]", self._task))
+            self._task = None
 
     async def receive(self) -> Message:
         """The next part of the request (ASGI)."""

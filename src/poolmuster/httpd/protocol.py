@@ -131,10 +131,13 @@ class BoundedProtocol(HttpToolsProtocol):
         )
         self.cycle = exchange  # type: ignore[assignment]  # it is what Exchange stands in for
         if earlier is None or earlier.response_complete:
-            self._start_asgi_task(self.cycle, self.app)
+            self._start_asgi_task(exchange, self.app)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        cycle.start(self.loop, app, self.tasks)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
