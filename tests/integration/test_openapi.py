@@ -1,6 +1,7 @@
 """The OpenAPI document is true: fuzzed against the real process, with no undocumented answer and no 5xx."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -87,4 +88,4 @@ async def test_the_description_and_the_pages_are_served_whole(base_url: str) -> 
             if media_type == "text/html":
                 assert "default-src 'none'" in answer.headers["content-security-policy"]
                 assert "<script" not in text
-                assert "://" not in text.replace("https://llama.us-east-1.example.com", "")
+                assert re.search(r"(?:src|href)=.?\w*:?//|@import|url\(", text) is None
