@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Scope
 
+from poolmuster.httpd.resource import check_percent_signs
 from poolmuster.model.errors import Fault, InvalidInput, UnknownParameter
 from poolmuster.model.selector import FILTERS, Selector, parse_selector
 
@@ -29,8 +30,10 @@ def parameters(scope: Scope) -> list[tuple[str, str]]:
     query: bytes = scope["query_string"]
     if not query:
         return []
+    text = query.decode("ascii")
+    check_percent_signs(text, "query")
     try:
-        return parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict")
+        return parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict")
     except ValueError as error:
         raise InvalidInput(f"The query is malformed: {error}.") from error
 
