@@ -63,13 +63,13 @@ def build_app(
     ]
     return Shell(
         Paths(routes, not_found=_not_found),
-        headers=_service_headers(instance),
+        headers=service_headers(instance),
         sources=lambda: instance.projection.completeness().sources,
         loopback_only=loopback_only,
     )
 
 
-def _service_headers(instance: Instance) -> Callable[[], Headers]:
+def service_headers(instance: Instance) -> Callable[[], Headers]:
     """What every answer bears. A list brings its own revision and completeness, as of its encoding."""
     projection = instance.projection
     boot_id = instance.facts.boot_id.encode()

@@ -38,6 +38,7 @@ class Exchange:
         "_state",
         "_task",
         "_transport",
+        "_unmeasured",
         "_waiting_for_100_continue",
         "body",
         "disconnected",
@@ -68,6 +69,7 @@ class Exchange:
         self._head: Message | None = None
         self._task: asyncio.Task[None] | None = None
         self._chunked = False
+        self._unmeasured = False
         self._left_bytes = 0
         self.keep_alive = keep_alive
         self.message_event = asyncio.Event()
@@ -139,7 +141,8 @@ class Exchange:
             if not more:
                 parts.append(b"0\r\n\r\n")
         else:
-            self._left_bytes -= len(body)
+            if not self._unmeasured:
+                self._left_bytes -= len(body)
             if body:
                 parts.append(body)
         if parts:
@@ -180,9 +183,12 @@ class Exchange:
         if length is not None:
             self._left_bytes = length
         elif self._scope["method"] != "HEAD" and status not in (204, 304):
-            self._chunked = True
-            parts.append(b"transfer-encoding: chunked\r\n")
-            lines += 1
+            # HTTP/1.0 knows no chunks: there the end of the connection, which is never kept, ends the body.
+            self._unmeasured = self._scope["http_version"] == "1.0"
+            self._chunked = not self._unmeasured
+            if self._chunked:
+                parts.append(b"transfer-encoding: chunked\r\n")
+                lines += 1
         head = b"".join(parts)
         # No value comes from a request today. Were one ever to, it must not be able to write headers of its own.
         assert head.count(b"\n") == lines, "a header is one line"

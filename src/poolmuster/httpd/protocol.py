@@ -6,6 +6,7 @@ at all of them: no timer is set and cancelled for each request.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -15,7 +16,7 @@ from uvicorn.server import ServerState
 
 from poolmuster.httpd.exchange import Exchange
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
-from poolmuster.httpd.problems import bare_answer
+from poolmuster.httpd.problems import Headers, bare_answer
 
 HEADER_OVERHEAD_BYTES = 4
 """What a header costs in a head beside its name and value: the colon, a space and the end of the line."""
@@ -23,6 +24,10 @@ HEADER_OVERHEAD_BYTES = 4
 
 class _HeadTooLarge(Exception):
     """Raised out of the parser's callbacks to stop it."""
+
+
+class _NotHttp(Exception):
+    """As `_HeadTooLarge`: a version that this server does not speak."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -35,11 +40,14 @@ class BoundedProtocol(HttpToolsProtocol):
         loop: asyncio.AbstractEventLoop,
         limits: HttpLimits,
         counters: HttpCounters,
+        headers: Callable[[], Headers],
     ) -> None:
         super().__init__(config=config, server_state=state, app_state={}, _loop=loop)
         self._limits = limits
         self._counters = counters
-        self._head_bytes = 0
+        self._headers_of_all = headers
+        self._deaf = False
+        self._other_bytes = 0
         self._in_head = False
         self._too_large = False
         self._deadline_s: float | None = None
@@ -61,10 +69,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._deaf or self.transport.is_closing():
             return
-        if self._in_head:
-            self._head_bytes += len(data)
+        # The parser keeps an unfinished header, and an unfinished trailer too: both are bounded by what was received
+        # since the last that was a body's, or ended something.
+        self._other_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -75,16 +84,15 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse_head()
                 return
             self._counters.malformed += 1
-            self.transport.write(bare_answer(400))
-            self.transport.close()
+            self._give_up(bare_answer(400))
             return
-        if self._in_head and self._head_bytes > self._limits.head_bytes:
+        if self._other_bytes > self._limits.head_bytes:
             self._refuse_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = 0
+        self._other_bytes = 0
         self._deadline_s = self.loop.time() + self._limits.head_s
 
     def on_url(self, url: bytes) -> None:
@@ -108,17 +116,21 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._parsed_bytes = 0
+        self._parsed_bytes = self._other_bytes = 0
         self._deadline_s = self.loop.time() + self._limits.body_s
-        self._counters.requests += 1
         parser, scope = self.parser, self.scope
         http_version = parser.get_http_version()
+        if http_version not in ("1.0", "1.1"):
+            raise _NotHttp
+        self._counters.requests += 1
         url = httptools.parse_url(self.url)
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = http_version
         scope["path"] = url.path.decode("ascii")
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
+        if url.host is not None:
+            scope["headers"] = _with_host(self.headers, url.host)
         earlier: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none
         exchange = Exchange(
             scope=scope,  # type: ignore[arg-type]  # starlette and uvicorn each have a type for a scope
@@ -139,7 +151,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         cycle.start(self.loop, app, self.tasks)
 
+    def on_body(self, body: bytes) -> None:
+        self._other_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        self._other_bytes = 0
         super().on_message_complete()
         self._deadline_s = self.loop.time() + self._limits.idle_s if self.cycle.response_complete else None
 
@@ -168,9 +185,27 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(431, f"The head of a request is at most {self._limits.head_bytes} bytes.")
 
     def _refuse(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
+        self._give_up(bare_answer(status, detail, retry_after_s, self._headers_of_all()))
+
+    def _give_up(self, answer: bytes) -> None:
+        """Read no more from this connection, and close it.
+
+        ``answer`` is for what was just refused. Where whole requests before it are still being answered, it would be
+        read as the answer to one of them: these are answered as if nothing had followed, and then the connection ends.
+        """
         self._deadline_s = None
-        self.transport.write(bare_answer(status, detail, retry_after_s))
-        self.transport.close()
+        self._deaf = True
+        cycle: Exchange | None = self.cycle  # type: ignore[assignment]  # as in on_headers_complete
+        if cycle is None or cycle.response_complete:
+            self.transport.write(answer)
+            self.transport.close()
+        elif not cycle.more_body:
+            cycle.keep_alive = False
+        elif cycle.response_started or self.pipeline:
+            self.transport.abort()
+        else:
+            self.transport.write(answer)
+            self.transport.close()
 
     def sweep(self, now_s: float) -> None:
         """Close what has overrun a limit. Called twice a second."""
@@ -194,16 +229,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             self._counters.bodies_too_slow += 1
-            if cycle.response_started:
-                self.transport.abort()
-            else:
-                self._refuse(408, f"The body of a request is awaited for {self._limits.body_s:g} s at most.")
+            self._refuse(408, f"The body of a request is awaited for {self._limits.body_s:g} s at most.")
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: anyone could fill the log with it."""
 
 
-def protocol_factory(config: Config, state: ServerState, limits: HttpLimits, counters: HttpCounters) -> Any:
+def _with_host(headers: Headers, host: bytes) -> Headers:
+    """RFC 9112, 3.2.2: where the target of a request names a host, that one counts and not the header's."""
+    if b":" in host:
+        host = b"[%b]" % host
+    return [(name, host if name == b"host" else value) for name, value in headers]
+
+
+def protocol_factory(
+    config: Config, state: ServerState, limits: HttpLimits, counters: HttpCounters, headers: Callable[[], Headers]
+) -> Any:
     """What ``loop.create_server`` calls for each connection."""
     loop = asyncio.get_running_loop()
-    return lambda: BoundedProtocol(config, state, loop, limits, counters)
+    return lambda: BoundedProtocol(config, state, loop, limits, counters, headers)

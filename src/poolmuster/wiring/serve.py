@@ -14,7 +14,7 @@ import structlog
 import uvloop
 
 from poolmuster import __version__
-from poolmuster.api.app import ApiLimits, build_app
+from poolmuster.api.app import ApiLimits, build_app, service_headers
 from poolmuster.api.metrics import Metrics
 from poolmuster.core.history import History
 from poolmuster.httpd.server import HttpServer, bind
@@ -148,7 +148,7 @@ async def _serve(settings: ServeSettings, sockets: list[socket.socket]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await server.start(app)
+    await server.start(app, service_headers(instance))
     for each in sockets:
         host, port = each.getsockname()[:2]
         log.info(
