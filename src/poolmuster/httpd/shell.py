@@ -46,9 +46,9 @@ class Shell:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                own = message.get("headers", [])
-                names = {name for name, _ in own}
-                message["headers"] = [*own, *(header for header in self._headers() if header[0] not in names)]
+                headers = message["headers"] = list(message["headers"])
+                own = dict(headers)
+                headers += [header for header in self._headers() if header[0] not in own]
             return send(message)
 
         try:

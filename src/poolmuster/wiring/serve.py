@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import resource
@@ -35,6 +36,7 @@ STOP_GRACE_S = 4.0
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
 
 FREEZE_AFTER_S = 30.0
+LOOP_TIMER_S = 0.05
 
 log = structlog.get_logger("poolmuster.serve")
 _levels = logging.getLogger("poolmuster.serve")
@@ -164,6 +166,7 @@ async def _serve(settings: ServeSettings, sockets: list[socket.socket]) -> None:
         instance.publisher.run,
         instance.publisher.run_keep_alive,
         server.run,
+        functools.partial(_measure_loop, metrics),
         _freeze,
     )
     try:
@@ -187,6 +190,15 @@ async def _supervised(task: Callable[[], Awaitable[None]]) -> None:
     except BaseException:
         log.exception("A background task died; this instance ends", task=getattr(task, "__qualname__", str(task)))
         raise
+
+
+async def _measure_loop(metrics: Metrics) -> None:
+    """Say how late timers are. A turn of the event loop that takes long makes them so."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + LOOP_TIMER_S
+        await asyncio.sleep(LOOP_TIMER_S)
+        metrics.loop_was_late(max(0.0, loop.time() - due_s))
 
 
 async def _freeze() -> None:
