@@ -18,6 +18,10 @@ from uvicorn.server import ServerState
 JOIN_UP_TO_BYTES = 16 * 1024
 """Copying so much into one buffer costs less than handing over several; what is larger is never copied."""
 
+TOGETHER_BYTES = 512 * 1024
+"""A body of known length is handed over in parts of at least so much: a list of a megabyte in eight parts took 100 us
+more than in two. It is also about what one client that reads nothing holds on to."""
+
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
 }
@@ -34,6 +38,8 @@ class Exchange:
         "_head",
         "_left_bytes",
         "_on_response",
+        "_parts",
+        "_parts_bytes",
         "_scope",
         "_state",
         "_task",
@@ -68,6 +74,8 @@ class Exchange:
         self._on_response = on_response
         self._head: Message | None = None
         self._task: asyncio.Task[None] | None = None
+        self._parts: list[bytes | memoryview] = []
+        self._parts_bytes = 0
         self._chunked = False
         self._unmeasured = False
         self._left_bytes = 0
@@ -129,32 +137,40 @@ class Exchange:
         self._write(message["body"], more=message.get("more_body", False))
 
     def _write(self, body: bytes | memoryview, *, more: bool) -> None:
-        parts: list[bytes | memoryview] = []
         if self._head is not None:
-            parts.append(self._encode_head(self._head))
+            self._parts.append(self._encode_head(self._head))
             self._head = None
-        if self._scope["method"] == "HEAD":
-            self._left_bytes = 0
-        elif self._chunked:
-            if body:
-                parts += (b"%x\r\n" % len(body), body, b"\r\n")
-            if not more:
-                parts.append(b"0\r\n\r\n")
-        else:
-            if not self._unmeasured:
-                self._left_bytes -= len(body)
-            if body:
-                parts.append(body)
-        if parts:
-            self._hand_over(parts, len(body))
+        self._frame(body, more=more)
+        if more and self._left_bytes > 0 and self._parts_bytes < TOGETHER_BYTES:
+            return
+        if self._parts:
+            self._hand_over()
         if not more:
             self._complete()
 
-    def _hand_over(self, parts: list[bytes | memoryview], size_bytes: int) -> None:
-        if size_bytes <= JOIN_UP_TO_BYTES:
+    def _frame(self, body: bytes | memoryview, *, more: bool) -> None:
+        if self._scope["method"] == "HEAD":
+            self._left_bytes = 0
+            return
+        self._parts_bytes += len(body)
+        if self._chunked:
+            if body:
+                self._parts += (b"%x\r\n" % len(body), body, b"\r\n")
+            if not more:
+                self._parts.append(b"0\r\n\r\n")
+            return
+        if not self._unmeasured:
+            self._left_bytes -= len(body)
+        if body:
+            self._parts.append(body)
+
+    def _hand_over(self) -> None:
+        parts, self._parts = self._parts, []
+        if self._parts_bytes <= JOIN_UP_TO_BYTES:
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
+        self._parts_bytes = 0
 
     def _complete(self) -> None:
         assert self._left_bytes == 0, "an answer is as long as it said"
