@@ -120,7 +120,7 @@ def _wait_ready(program: Program, process: "subprocess.Popen[bytes]", path: str)
 
 
 @contextlib.contextmanager
-def poolmuster(*flags: str, observed: bool = False) -> Iterator[Program]:
+def poolmuster(*flags: str, observed: bool = False, lease_s: int = LEASE_S) -> Iterator[Program]:
     """The service. ``observed`` measures each turn of its event loop, at the price of a busy core (`bench.server`)."""
     port = free_port()
     module = "bench.server" if observed else "poolmuster"

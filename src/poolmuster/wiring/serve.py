@@ -35,7 +35,7 @@ from poolmuster.wiring.settings import ServeSettings
 STOP_GRACE_S = 4.0
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
 
-FREEZE_AFTER_S = 30.0
+FREEZE_EVERY_S = 1.0
 LOOP_TIMER_S = 0.05
 
 log = structlog.get_logger("poolmuster.serve")
@@ -202,13 +202,18 @@ async def _measure_loop(metrics: Metrics) -> None:
 
 
 async def _freeze() -> None:
-    """Once what lives as long as the process is there, take it out of the garbage collector's sight."""
+    """Take what lives on out of the garbage collector's sight, every second.
+
+    A full collection stops everything: for 40 ms with 1,300 watchers that came since the last, as each is 59 objects.
+    Pools, connections and watchers are freed by their reference counts alone (no cycle was found after thousands of
+    each had come and gone), so nothing is lost by freezing them. Young cycles, such as an exception that its own
+    traceback holds, are collected before.
+    """
     gc.collect()
-    gc.freeze()
-    await asyncio.sleep(FREEZE_AFTER_S)
-    gc.collect()
-    gc.freeze()
-    await asyncio.Event().wait()
+    while True:
+        gc.freeze()
+        await asyncio.sleep(FREEZE_EVERY_S)
+        gc.collect(1)
 
 
 async def _stop(instance: Instance, server: HttpServer, delay_s: float) -> None:
