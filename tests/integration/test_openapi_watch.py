@@ -10,18 +10,17 @@ import msgspec
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from poolmuster.api import shapes
 from poolmuster.model.wire import Registered
+from tests.support.fuzzing import fuzzing
 from tests.support.ports import free_port
 from tests.support.process import poolmuster
 from tests.support.samples import OTHER_PATH, PATH, REGISTRATION
-from tests.support.variables import variable
 
 pytestmark = pytest.mark.integration
 
-EXAMPLES = int(variable("FUZZ_EXAMPLES", "15"))
 NDJSON = "application/x-ndjson"
 
 
@@ -43,13 +42,7 @@ def _fuzz(base_url: str) -> None:
     for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
 
         @given(case=watch.as_strategy(generation_mode=mode))
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            database=None,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
+        @fuzzing
         def ask(case: Any) -> None:
             asked = case.as_transport_kwargs(base_url=base_url)
             with requests.Session() as session, session.request(**asked, stream=True, timeout=10) as answer:
