@@ -1,7 +1,4 @@
-"""The application: which path is which resource.
-
-Documentation paths are added by `poolmuster.api.docs`.
-"""
+"""The application: which path is which resource."""
 
 import random
 from collections.abc import Callable
@@ -18,6 +15,7 @@ from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.paths import Paths
+from poolmuster.httpd.probes import live
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
@@ -56,7 +54,7 @@ def build_app(
         Route("/routers", Resource(GET=meta.routers)),
         Route("/changes", Resource(GET=meta.changes)),
         Route("/status", Resource(GET=meta.status)),
-        Route("/health/live", Resource(GET=meta.live)),
+        Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=meta.ready)),
         Route("/metrics", Resource(GET=meta.metrics)),
         *page_routes(),

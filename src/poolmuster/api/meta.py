@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import msgspec
-from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +13,7 @@ from poolmuster.api.query import check_known, parameters, single
 from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
 from poolmuster.core.translation import translate
 from poolmuster.httpd.limits import HttpCounters
+from poolmuster.httpd.probes import exposition, fine
 from poolmuster.model.errors import Fault, InvalidInput, Unavailable
 from poolmuster.model.key import PoolKey
 from poolmuster.model.selector import FILTERS, parse_selector
@@ -108,21 +108,16 @@ class Meta:
             )
         )
 
-    async def live(self, request: Request) -> Response:
-        """``GET /health/live``: the process answers; nothing else is asked."""
-        return Response(b"ok\n", media_type="text/plain")
-
     async def ready(self, request: Request) -> Response:
         """``GET /health/ready``: whether requests should be sent here."""
         if self._instance.stopping:
             raise Unavailable("This instance is stopping.")
         self._lists.require_readable()
-        return Response(b"ok\n", media_type="text/plain")
+        return fine()
 
     async def metrics(self, request: Request) -> Response:
         """``GET /metrics``, in the format that the scraper prefers."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(self._metrics.registry), headers={"content-type": content_type})
+        return exposition(self._metrics.registry, request)
 
 
 def _conflict(key: PoolKey, conflict: Conflict) -> PoolConflict:

@@ -130,7 +130,6 @@ class BoundedProtocol(HttpToolsProtocol):
         http_version = parser.get_http_version()
         if http_version not in ("1.0", "1.1"):
             raise _NotHttp
-        self._counters.requests += 1
         url = httptools.parse_url(self.url)
         headers = self.headers
         if url.host is not None:
@@ -180,7 +179,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         # The idle time is a deadline like the others, not a timer that uvicorn sets and cancels for each request.
-        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
         self.flow.resume_reading()

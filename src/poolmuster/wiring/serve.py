@@ -19,6 +19,7 @@ from poolmuster.api.app import ApiLimits, build_app, service_headers
 from poolmuster.api.metrics import Metrics
 from poolmuster.core.history import History
 from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.model.address import Address
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
@@ -152,12 +153,7 @@ async def _serve(settings: ServeSettings, sockets: list[socket.socket]) -> None:
         loop.add_signal_handler(number, stop.set)
     await server.start(app, service_headers(instance))
     for each in sockets:
-        host, port = each.getsockname()[:2]
-        log.info(
-            "Listening",
-            address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-            instance=instance.facts.boot_id,
-        )
+        log.info("Listening", address=str(Address(*each.getsockname()[:2])), instance=instance.facts.boot_id)
     if settings.allow_anonymous and not settings.loopback:
         log.warning("Anyone who can reach this address may read and register: --allow-anonymous is set")
     tasks = (
