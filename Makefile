@@ -13,7 +13,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 UV_COMPILE := $(LOCKER)/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--no-annotate --no-header $(LOCK_ARGS)
 
-SOAK_S ?= 3600
+SOAK_EXAMPLES ?= 5000
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 
@@ -80,8 +80,8 @@ coverage: setup ## Lines and branches that no test runs, of everything.
 bench: $(BENCH_STAMP) ## Speeds, as ratios to etcd's in one run; needs the program etcd.
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
-soak: setup ## The long runs, SOAK_S seconds each.
-	POOLMUSTER_SOAK_S=$(SOAK_S) $(BIN)/pytest -m soak --timeout=0 $(PYTEST_ARGS)
+soak: setup ## The long runs in full length, SOAK_EXAMPLES examples a property.
+	POOLMUSTER_SOAK_S=60 POOLMUSTER_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/pytest -m soak --timeout=0 $(PYTEST_ARGS)
 
 parts: setup $(DYNAMO_STAMP) ## Whatever tests can use: NVIDIA Dynamo in a venv of its own, Debian's programs.
 	@tools/install-programs

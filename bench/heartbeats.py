@@ -14,6 +14,7 @@ ROUNDS = 5
 CLIENTS = 64
 POOLS = 1000
 FEW, MANY = 100, 10_000
+LONG_LEASE_S = 600
 
 
 async def register(program: Program, pools: int) -> list[bytes]:
@@ -46,7 +47,7 @@ async def run(results: Results) -> None:
 
 async def _sizes(results: Results) -> None:
     costs: dict[int, list[Measured]] = {FEW: [], MANY: []}
-    with poolmuster() as few, poolmuster() as many:
+    with poolmuster(lease_s=LONG_LEASE_S) as few, poolmuster(lease_s=LONG_LEASE_S) as many:
         programs = {FEW: (few, await register(few, FEW)), MANY: (many, await register(many, MANY))}
         for _ in range(ROUNDS):
             for pools, (program, requests) in programs.items():

@@ -15,7 +15,6 @@ from pathlib import Path
 
 SERVER_CORE = 0
 LOAD_CORE = 1
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 LEASE_S = 10
 """Short, as a service that has just started is not at its usual work until a lease has passed."""
 
@@ -37,9 +36,9 @@ class Program:
         return f"http://127.0.0.1:{self.port}"
 
     def cpu_s(self) -> float:
-        """User and system time so far, to a hundredth of a second."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+        """Time that its threads were on a core, user and system. The kernel counts it in nanoseconds."""
+        threads = Path(f"/proc/{self._process.pid}/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def resident_bytes(self) -> int:
         """Memory that it holds."""
@@ -120,7 +119,7 @@ def _wait_ready(program: Program, process: "subprocess.Popen[bytes]", path: str)
 
 
 @contextlib.contextmanager
-def poolmuster(*flags: str, observed: bool = False) -> Iterator[Program]:
+def poolmuster(*flags: str, observed: bool = False, lease_s: int = LEASE_S) -> Iterator[Program]:
     """The service. ``observed`` measures each turn of its event loop, at the price of a busy core (`bench.server`)."""
     port = free_port()
     module = "bench.server" if observed else "poolmuster"

@@ -156,6 +156,7 @@ async def test_a_restart_shows_no_burst_of_removals_and_a_clients_usable_set_sta
         assert not [change for change in changes["changes"] if change["type"] == "removed"]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 async def test_a_process_that_was_stopped_loses_no_pool_and_is_complete_only_when_it_knows(service: Service) -> None:
     async with service.relays("a", "b"), watching(service.url) as watcher:

@@ -330,6 +330,7 @@ async def disturb(world: World) -> None:
             await world.pass_time(10_000)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_nothing_that_must_hold_is_broken_whatever_happens(seed: int) -> None:
     print(f"seed {seed}")
@@ -353,6 +354,7 @@ async def test_nothing_that_must_hold_is_broken_whatever_happens(seed: int) -> N
         await world.end()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_an_update_of_a_relay_shows_watchers_nothing_while_nothing_is_lost(seed: int) -> None:
     world = World(seed)

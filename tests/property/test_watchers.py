@@ -8,6 +8,7 @@ time. ``POOLMUSTER_EXAMPLES`` sets how many programs are tried.
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -215,6 +216,7 @@ class World:
                 await watcher.ask_for(*more)
 
 
+@pytest.mark.soak
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(programs, history_limits)
 async def test_every_watchers_copy_equals_the_list_at_each_quiet_point(
@@ -228,6 +230,7 @@ async def test_every_watchers_copy_equals_the_list_at_each_quiet_point(
 finals = st.dictionaries(names, facts, max_size=5)
 
 
+@pytest.mark.soak
 @settings(max_examples=EXAMPLES)
 @given(finals, st.lists(st.tuples(names, facts), max_size=8), st.randoms(use_true_random=False), st.booleans())
 async def test_services_fed_the_same_facts_in_other_orders_hold_equal_bytes_and_etags(

@@ -1,13 +1,10 @@
-"""The application: which path is which resource.
-
-Documentation paths are added by `poolmuster.api.docs`.
-"""
+"""The application: which path is which resource."""
 
 import random
 from collections.abc import Callable
 
 import msgspec
-from starlette.routing import Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.api.lists import Lists
@@ -17,6 +14,8 @@ from poolmuster.api.pages import page_routes
 from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
 from poolmuster.httpd.limits import HttpCounters
+from poolmuster.httpd.paths import Paths
+from poolmuster.httpd.probes import live
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
@@ -55,21 +54,20 @@ def build_app(
         Route("/routers", Resource(GET=meta.routers)),
         Route("/changes", Resource(GET=meta.changes)),
         Route("/status", Resource(GET=meta.status)),
-        Route("/health/live", Resource(GET=meta.live)),
+        Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=meta.ready)),
         Route("/metrics", Resource(GET=meta.metrics)),
         *page_routes(),
     ]
-    router = Router(routes, redirect_slashes=False, default=_not_found)
     return Shell(
-        router,
-        headers=_service_headers(instance),
+        Paths(routes, not_found=_not_found),
+        headers=service_headers(instance),
         sources=lambda: instance.projection.completeness().sources,
         loopback_only=loopback_only,
     )
 
 
-def _service_headers(instance: Instance) -> Callable[[], Headers]:
+def service_headers(instance: Instance) -> Callable[[], Headers]:
     """What every answer bears. A list brings its own revision and completeness, as of its encoding."""
     projection = instance.projection
     boot_id = instance.facts.boot_id.encode()

@@ -8,7 +8,7 @@ import asyncio
 import weakref
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from hashlib import blake2b
 
 import msgspec
@@ -28,7 +28,11 @@ GZIP_LEVEL = 1
 GZIPPED_LIMIT = 8
 """Compressed lists in memory at once, those that slow clients still read included; beyond it none is compressed."""
 
-LEASES_A_PIECE = 256
+POOLS_A_PIECE = 256
+PAGE_BYTES = 512 * 1024
+PIECE_BYTES = 64 * 1024
+"""What is made for one client alone, or kept by it alone once the list moves on, stays in memory for as long as that
+client does not read, so it is about so long. A page of more than `PAGE_BYTES` is sent in such pieces too."""
 
 
 class ListAnswer:
@@ -64,11 +68,31 @@ class ListAnswer:
         return joined if index else memoryview(joined)[1:]
 
     async def stream(self) -> AsyncIterator[bytes | memoryview]:
-        """The body in pieces of a page, each joined only when the one before was taken."""
+        """The body in pieces of a page at most, each joined only when the one before was taken."""
         yield self.head
-        for index in range(len(self.pages)):
-            yield self._piece(index)
+        for index, page in enumerate(self.pages):
+            if page.size_bytes <= PAGE_BYTES:
+                yield self._piece(index)
+                continue
+            separator = b"," if index else b""
+            for piece in _pieces(pool.body for pool in page.pools):
+                yield separator + piece
+                separator = b","
         yield self.tail
+
+
+def _pieces(bodies: Iterable[bytes]) -> Iterator[bytes]:
+    """``bodies`` joined by commas, in pieces that end when they are long enough."""
+    piece: list[bytes] = []
+    size_bytes = 0
+    for body in bodies:
+        piece.append(body)
+        size_bytes += len(body)
+        if size_bytes >= PIECE_BYTES or len(piece) == POOLS_A_PIECE:
+            yield b",".join(piece)
+            piece, size_bytes = [], 0
+    if piece:
+        yield b",".join(piece)
 
 
 def _gzip(pieces: list[bytes | memoryview]) -> bytes:
@@ -148,9 +172,8 @@ class Lists:
         yield answer.head
         separator = b""
         for page in answer.pages:
-            for start in range(0, len(page.pools), LEASES_A_PIECE):
-                pools = page.pools[start : start + LEASES_A_PIECE]
-                yield separator + b",".join([self.with_lease(pool) for pool in pools])
+            for piece in _pieces(map(self.with_lease, page.pools)):
+                yield separator + piece
                 separator = b","
                 await asyncio.sleep(0)
         yield answer.tail

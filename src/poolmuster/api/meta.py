@@ -3,18 +3,21 @@
 from collections.abc import Callable
 
 import msgspec
-from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from poolmuster.api.changes import encode_changes
+from poolmuster.api.changes import change_entries
 from poolmuster.api.lists import Lists
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.query import check_known, parameters, single
+from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
 from poolmuster.core.translation import translate
 from poolmuster.httpd.limits import HttpCounters
+from poolmuster.httpd.probes import exposition, fine
 from poolmuster.model.errors import Fault, InvalidInput, Unavailable
+from poolmuster.model.key import PoolKey
 from poolmuster.model.selector import FILTERS, parse_selector
+from poolmuster.model.wire import Conflict
 from poolmuster.service.instance import Instance
 
 DEFAULT_SINCE_S = 300.0
@@ -48,7 +51,7 @@ class Meta:
     async def routers(self, request: Request) -> Response:
         """``GET /routers``."""
         check_known(parameters(request.scope), ())
-        return json_response({"routers": self._instance.facts.routers})
+        return json_response(Routers(routers=self._instance.facts.routers))
 
     async def changes(self, request: Request) -> Response:
         """``GET /changes``."""
@@ -62,13 +65,13 @@ class Meta:
         seen = (translate(change, selector) for change in projection.history.newer_than(start_ms))
         known_ms = projection.history.known_since_ms
         return json_response(
-            {
-                "changes": encode_changes(projection.boot_id, [change for change in seen if change is not None]),
-                "since_at_ms": now_at_ms - now_ms + start_ms,
-                "known_since_at_ms": now_at_ms - now_ms + known_ms,
-                "reaches_back": known_ms <= start_ms,
-                "revision": projection.revision,
-            }
+            Changes(
+                changes=change_entries(projection.boot_id, [change for change in seen if change is not None]),
+                since_at_ms=now_at_ms - now_ms + start_ms,
+                known_since_at_ms=now_at_ms - now_ms + known_ms,
+                reaches_back=known_ms <= start_ms,
+                revision=projection.revision,
+            )
         )
 
     async def status(self, request: Request) -> Response:
@@ -77,52 +80,53 @@ class Meta:
         projection, facts, clock = self._projection, self._instance.facts, self._instance.clock
         now = projection.completeness()
         conflicts = list(projection.conflicts().items())
-        instance = {
-            "id": facts.boot_id,
-            "version": facts.version,
-            "started_at_ms": facts.started_at_ms,
-            "uptime_ms": clock.monotonic_ms() - facts.started_ms,
-            "stopping": self._instance.stopping,
-        }
         return json_response(
-            {
-                "instance": instance,
-                "pool_discovery": facts.pool_discovery,
-                "registration_storage": facts.registration_storage,
-                "lease_ms": facts.lease_ms,
-                "heartbeat_interval_ms": facts.heartbeat_interval_ms,
-                "pools": len(projection.listing),
-                "registrations_bytes": projection.listing.body_bytes,
-                "clusters": projection.clusters,
-                "complete": now.complete,
-                "revision": projection.revision,
-                "sources": now.sources,
-                "conflicts": [
-                    {"key": key, **msgspec.to_builtins(conflict)} for key, conflict in conflicts[:CONFLICTS_SHOWN]
-                ],
-                "conflicts_count": len(conflicts),
-                "watchers": self._streams(),
-                "connections": self._counters().connections,
-                "history": {"changes": len(projection.history), "bytes": projection.history.size_bytes},
-                "limits": facts.limits,
-            }
+            Status(
+                instance=InstanceStatus(
+                    id=facts.boot_id,
+                    version=facts.version,
+                    started_at_ms=facts.started_at_ms,
+                    uptime_ms=clock.monotonic_ms() - facts.started_ms,
+                    stopping=self._instance.stopping,
+                ),
+                pool_discovery=facts.pool_discovery,
+                registration_storage=facts.registration_storage,
+                lease_ms=facts.lease_ms,
+                heartbeat_interval_ms=facts.heartbeat_interval_ms,
+                pools=len(projection.listing),
+                registrations_bytes=projection.listing.body_bytes,
+                clusters=projection.clusters,
+                complete=now.complete,
+                revision=projection.revision,
+                sources=now.sources,
+                conflicts=[_conflict(key, conflict) for key, conflict in conflicts[:CONFLICTS_SHOWN]],
+                conflicts_count=len(conflicts),
+                watchers=self._streams(),
+                connections=self._counters().connections,
+                history=HistoryStatus(changes=len(projection.history), bytes=projection.history.size_bytes),
+                limits=facts.limits,
+            )
         )
-
-    async def live(self, request: Request) -> Response:
-        """``GET /health/live``: the process answers; nothing else is asked."""
-        return Response(b"ok\n", media_type="text/plain")
 
     async def ready(self, request: Request) -> Response:
         """``GET /health/ready``: whether requests should be sent here."""
         if self._instance.stopping:
             raise Unavailable("This instance is stopping.")
         self._lists.require_readable()
-        return Response(b"ok\n", media_type="text/plain")
+        return fine()
 
     async def metrics(self, request: Request) -> Response:
         """``GET /metrics``, in the format that the scraper prefers."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(self._metrics.registry), headers={"content-type": content_type})
+        return exposition(self._metrics.registry, request)
+
+
+def _conflict(key: PoolKey, conflict: Conflict) -> PoolConflict:
+    return PoolConflict(
+        key=key,
+        relay_ids=conflict.relay_ids,
+        since_at_ms=conflict.since_at_ms,
+        last_at_ms=conflict.last_at_ms,
+    )
 
 
 def _since(text: str | None) -> float:

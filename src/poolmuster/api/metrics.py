@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from poolmuster.api.tally import RegistrationTally
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.model.change import Change
 from poolmuster.service.instance import Instance
@@ -25,20 +26,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._registrations = Counter(
-            "poolmuster_registrations",
-            "Registrations taken, by whether the pool was listed before",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self._created = self._registrations.labels("created")
-        self._renewed = self._registrations.labels("renewed")
-        self._listing_lag = Histogram(
-            "poolmuster_listing_lag_seconds",
-            "From a registration's arrival to its standing in the list",
-            buckets=LAG_BUCKETS,
-            registry=self.registry,
-        )
+        self._registrations = RegistrationTally(LAG_BUCKETS)
+        self.registry.register(self._registrations)
         self._publish_lag = Histogram(
             "poolmuster_publish_lag_seconds",
             "From a change of the list to the waking of its last watcher",
@@ -64,11 +53,16 @@ class Metrics:
             registry=self.registry,
         )
         self._gc_started_s = 0.0
+        self._loop_lag = Histogram(
+            "poolmuster_loop_lag_seconds",
+            "How late the event loop was for a timer: what every request waits besides",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0),
+            registry=self.registry,
+        )
 
     def registered(self, created: bool, lag_s: float) -> None:
         """A registration was taken."""
-        (self._created if created else self._renewed).inc()
-        self._listing_lag.observe(lag_s)
+        self._registrations.add(created, lag_s)
 
     def changed(self, change: Change) -> None:
         """The list changed."""
@@ -77,6 +71,10 @@ class Metrics:
     def published(self, lag_ms: int) -> None:
         """All watchers of some changes were woken."""
         self._publish_lag.observe(lag_ms / 1000)
+
+    def loop_was_late(self, lag_s: float) -> None:
+        """A timer of the event loop went off so late."""
+        self._loop_lag.observe(lag_s)
 
     def watch_gc(self) -> None:
         """Measure every garbage collection of this process."""

@@ -1,5 +1,9 @@
-"""The OpenAPI 3.1 document: every path, parameter, header and status, with schemas taken from the types themselves."""
+"""The OpenAPI 3.1 document: every path, parameter, header and status.
 
+Schemas are made from the types that the handlers answer with, examples are the samples in ``samples.json``.
+"""
+
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,12 +25,15 @@ _TYPES = (
     shapes.Changes,
     shapes.Routers,
     shapes.Status,
-    shapes.WatchEvent,
 )
+_UNIONS: dict[str, Any] = {"WatchEvent": shapes.WatchEvent, "ChangeEntry": shapes.ChangeEntry}
+
+SAMPLES = Path(__file__).with_name("samples.json")
+"""A sample of every JSON shape of the interface, as this service answers."""
 
 _PROBLEMS = {
     400: "The input breaks a rule; `errors` names each place. Nothing was changed.",
-    404: "The pool is neither listed nor remembered.",
+    404: "The pool is neither listed nor remembered, or a part of the path is empty.",
     405: "The path exists, the method does not.",
     406: "None of the media types in `Accept` can be produced.",
     408: "The request did not arrive in time.",
@@ -36,9 +43,10 @@ _PROBLEMS = {
     421: "Without credentials this service answers only to loopback names.",
     429: "A bound of this instance is reached; renewals are unaffected.",
     431: "The head of the request is too large.",
+    500: "A fault of the service, whose log says more.",
     503: "The answer cannot be given now. After a write the effect is unknown.",
 }
-_EVERYWHERE = (408, 421, 431, 503)
+_EVERYWHERE = (408, 421, 431, 500, 503)
 _PROBLEM_HEADERS = {
     405: ("Allow",),
     415: ("Accept-Post", "Accept-Encoding"),
@@ -46,28 +54,31 @@ _PROBLEM_HEADERS = {
     503: ("Retry-After",),
 }
 
-_HEADERS: Json = {
-    "Poolmuster-Revision": "`BOOT.N`: the latest change of the list.",
-    "Poolmuster-Complete": "`true` while the list is known to hold every live pool.",
-    "Poolmuster-Instance": "Boot id of the instance that answered.",
-    "Allow": "The methods that this path knows.",
-    "Retry-After": "Seconds after which to try again.",
-    "Accept-Post": "The media type to send.",
-    "Accept-Encoding": "The content encoding to send.",
-    "ETag": "Weak; equal exactly where pools, completeness and source states are, on whatever instance.",
-}
 _OWN_HEADERS = ("Poolmuster-Revision", "Poolmuster-Complete", "Poolmuster-Instance")
 
-_EXAMPLE: Json = {
-    "cluster_id": "us-east-1-prod",
-    "namespace": "inference",
-    "dgd_name": "llama-70b",
-    "relay_id": "3f0c9d1e",
-    "frontend_url": "https://llama.us-east-1.example.com",
-    "weight": 100,
-    "location": {"region": "us-east-1", "availability_zone": "us-east-1a"},
-    "models": [{"id": "meta-llama/Llama-3.3-70B-Instruct", "aliases": ["llama-70b"], "context_window": 131072}],
-    "labels": {"tier": "gold"},
+
+def _header(text: str, *, always: bool = False, **schema: Any) -> Json:
+    return {"description": text, "required": always, "schema": {"type": "string", **schema}}
+
+
+_HEADERS: Json = {
+    "Poolmuster-Revision": _header("`BOOT.N`: the latest change of the list.", always=True, pattern=r"^[^.]+\.[0-9]+$"),
+    "Poolmuster-Complete": _header(
+        "`true` while the list is known to hold every live pool.", always=True, enum=["true", "false"]
+    ),
+    "Poolmuster-Instance": _header("Boot id of the instance that answered.", always=True),
+    "Allow": _header("The methods that this path knows.", always=True),
+    "Retry-After": _header("Seconds after which to try again.", always=True, pattern="^[0-9]+$"),
+    "Accept-Post": _header("The media type to send.", always=True, const="application/json"),
+    "Accept-Encoding": _header("The content encoding to send.", always=True, const="identity"),
+    "ETag": _header(
+        "Weak; equal exactly where pools, completeness and source states are, on whatever instance and boot. "
+        "There is none with `include=lease`.",
+        pattern='^W/"[^"]+"$',
+    ),
+    "Content-Encoding": _header("`gzip`, where the request accepts it and the list is long enough."),
+    "Vary": _header("The request headers that the answer depends on."),
+    "Cache-Control": _header("No answer is to be used again without asking."),
 }
 
 
@@ -79,21 +90,26 @@ def _schema(kind: type) -> Json:
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
+def _examples(**values: Any) -> Json:
+    return {"examples": {name: {"value": value} for name, value in values.items()}}
+
+
 def _answer(text: str, content: Json | None = None, headers: tuple[str, ...] = ()) -> Json:
     answer: Json = {"description": text, "headers": _header_refs((*_OWN_HEADERS, *headers))}
     return answer | ({"content": content} if content else {})
 
 
-def _json(kind: type) -> Json:
-    return {"application/json": {"schema": _schema(kind)}}
+def _json(kind: type, **examples: Any) -> Json:
+    return {"application/json": {"schema": _schema(kind), **_examples(**examples)}}
+
+
+def _problem(status: int) -> Json:
+    content = {"application/problem+json": {"schema": _schema(Problem)}}
+    return _answer(_PROBLEMS[status], content, _PROBLEM_HEADERS.get(status, ()))
 
 
 def _problems(*statuses: int) -> Json:
-    content = {"application/problem+json": {"schema": _schema(Problem)}}
-    return {
-        str(status): _answer(_PROBLEMS[status], content, _PROBLEM_HEADERS.get(status, ()))
-        for status in sorted({*statuses, *_EVERYWHERE})
-    }
+    return {str(status): _problem(status) for status in sorted({*statuses, *_EVERYWHERE})}
 
 
 def _query(name: str, text: str, schema: Json, *, repeats: bool = False) -> Json:
@@ -142,47 +158,58 @@ def _with_head(item: Json) -> Json:
     return item | {"head": get | {"operationId": get["operationId"] + "Head", "responses": answers}}
 
 
-def _pools() -> Json:
+def _pools(samples: Json) -> Json:
+    body = {"schema": _schema(RegistrationDocument), **_examples(registration=samples["registration"])}
     register = {
         "operationId": "register",
         "summary": "Register a pool, or renew its lease.",
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": _schema(RegistrationDocument), "example": _EXAMPLE}},
-        },
+        "description": "Only the key is required. `null` in a known optional member means absent; members that are "
+        "not known here are kept and listed as they came. The member `status` is reserved.",
+        "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {
-            "200": _answer("Renewed, or changed.", _json(Registered)),
+            "200": _answer("Renewed, or changed.", _json(Registered, renewed=samples["registered"])),
             "201": _answer("The pool was not in this instance's live list.", _json(Registered)),
             **_problems(400, 409, 413, 415, 429),
         },
     }
+    lists = _json(shapes.PoolList, list=samples["list"], with_leases=samples["list_with_leases"])
+    headers = ("ETag", "Vary", "Cache-Control")
     listing = {
-        "200": _answer("The list.", _json(shapes.PoolList), ("ETag",)),
-        "304": _answer("Nothing changed since the ETag in `If-None-Match`.", None, ("ETag",)),
+        "200": _answer("The list.", lists, (*headers, "Content-Encoding")),
+        "304": _answer("Nothing changed since the ETag in `If-None-Match`.", None, headers),
         **_problems(400),
     }
-    return _with_head({"post": register, "get": _get("list", "List the live pools.", listing, [*_FILTERS, _INCLUDE])})
+    known = _request_header("If-None-Match", "The ETag of a list that the client has already.")
+    return _with_head(
+        {"post": register, "get": _get("list", "List the live pools.", listing, [*_FILTERS, _INCLUDE, known])}
+    )
 
 
-def _watch() -> Json:
-    event = {"schema": _schema(shapes.WatchEvent)}
-    last = {
-        "name": "Last-Event-ID",
-        "in": "header",
-        "description": "The id of the last event seen, to go on from there without loss.",
-        "schema": {"type": "string", "pattern": "^[ -~]*$"},
+def _request_header(name: str, text: str) -> Json:
+    schema = {"type": "string", "pattern": "^[ -~]*$"}
+    return {"name": name, "in": "header", "description": text, "required": False, "schema": schema}
+
+
+def _watch(samples: Json) -> Json:
+    def stream(text: str) -> Json:
+        # OpenAPI 3.1 has no word for a stream of items, so what each is stands in an extension.
+        event = {"$ref": "#/components/schemas/WatchEvent"}
+        return {"schema": {"type": "string", "description": text}, "x-event-schema": event}
+
+    events = {event["type"]: event for event in samples["watch"]}
+    content = {
+        "text/event-stream": stream("Server-sent events: `data` is a WatchEvent, `id` its id; a comment is a ping."),
+        "application/x-ndjson": stream("A WatchEvent a line.") | {"x-event-examples": events},
     }
+    last = _request_header("Last-Event-ID", "The id of the last event seen, to go on from there without loss.")
     answers = {
-        "200": _answer(
-            "The list, then every change of it: server-sent events, or a JSON object a line.",
-            {"text/event-stream": event, "application/x-ndjson": event},
-        ),
+        "200": _answer("The list, then every change of it.", content, ("Vary", "Cache-Control")),
         **_problems(400, 406),
     }
     return _with_head({"get": _get("watch", "Watch the live pools.", answers, [*_FILTERS, _INCLUDE, last])})
 
 
-def _one() -> Json:
+def _one(samples: Json) -> Json:
     leave = {
         "operationId": "deregister",
         "summary": "Take a pool off the list at once.",
@@ -195,59 +222,72 @@ def _one() -> Json:
             _query("reason", "Why.", {"type": "string", "enum": list(LeaveReason)}),
             _query("detail", "For people; its first 1,000 characters are kept.", _STRING),
         ],
-        "responses": {"204": _answer("Done, or there was nothing to do."), **_problems(400)},
+        "responses": {"204": _answer("Done, or there was nothing to do."), **_problems(400, 404)},
     }
     get = _get(
         "pool",
         "One pool, listed or remembered.",
-        {"200": _answer("The pool.", _json(shapes.OnePool)), **_problems(400, 404)},
+        {
+            "200": _answer("The pool.", _json(shapes.OnePool, listed=samples["pool"], remembered=samples["pool_gone"])),
+            **_problems(400, 404),
+        },
     )
     return _with_head({"parameters": _KEY, "get": get, "delete": leave})
 
 
-def _plain(operation: str, text: str, kind: type, parameters: list[Json] | None = None) -> Json:
-    answers = {"200": _answer(text, _json(kind)), **_problems(400)}
+def _plain(operation: str, text: str, kind: type, sample: Any, parameters: list[Json] | None = None) -> Json:
+    answers = {"200": _answer(text, _json(kind, sample=sample), ("Cache-Control",)), **_problems(400)}
     return _with_head({"get": _get(operation, text, answers, parameters)})
 
 
-def _text(operation: str, text: str, media_type: str) -> Json:
-    answers = {"200": _answer(text, {media_type: {"schema": _STRING}}), **_problems()}
-    return _with_head({"get": _get(operation, text, answers)})
+def _text(operation: str, text: str, *media_types: str) -> Json:
+    content = {media_type: {"schema": _STRING} for media_type in media_types}
+    return _with_head({"get": _get(operation, text, {"200": _answer(text, content), **_problems()})})
+
+
+def _paths(samples: Json) -> Json:
+    span = {"type": "number", "minimum": 0, "maximum": 1e9}
+    since = _query("since", "Seconds to look back; 300 if not given.", span)
+    this = _answer("This document.", {"application/json": {"schema": {"type": "object"}}})
+    routers = "The router replicas that relays should know of."
+    changes = "What changed lately, with causes."
+    return {
+        "/pools": _pools(samples),
+        "/pools/watch": _watch(samples),
+        "/pools/{cluster_id}/{namespace}/{dgd_name}": _one(samples),
+        "/routers": _plain("routers", routers, shapes.Routers, samples["routers"]),
+        "/changes": _plain("changes", changes, shapes.Changes, samples["changes"], [*_FILTERS, since]),
+        "/status": _plain("status", "How this instance is doing.", shapes.Status, samples["status"]),
+        "/health/live": _text("live", "The process answers.", "text/plain"),
+        "/health/ready": _text("ready", "Requests may be sent here; 503 where not.", "text/plain"),
+        "/metrics": _text("metrics", "Metrics for Prometheus.", "text/plain", "application/openmetrics-text"),
+        "/openapi.json": _with_head({"get": _get("openapi", "This document.", {"200": this, **_problems()})}),
+        "/docs": _text("docs", "This document, for people.", "text/html"),
+        "/": _text("index", "A page for people.", "text/html"),
+    }
 
 
 def document() -> Json:
     """The document as a JSON value."""
-    _, components = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
-    since = _query("since", "Seconds to look back; 300 if not given.", {"type": "number", "minimum": 0, "maximum": 1e9})
+    samples = msgspec.json.decode(SAMPLES.read_bytes())
+    kinds = (*_TYPES, *_UNIONS.values())
+    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    components |= dict(zip(_UNIONS, schemas[len(_TYPES) :], strict=True))
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "poolmuster",
             "version": __version__,
             "summary": "Which model-serving pools are alive, what do they serve, and is the list complete?",
-            "description": "Version 1. It only grows: ignore fields, events, causes and reasons you do not know.",
+            "description": "Version 1. It only grows: ignore members, events, causes and reasons you do not know. "
+            "HEAD goes wherever GET goes; any other method is 405 with `Allow`. "
+            "What is not HTTP gets a bare 400, without any of the headers named here.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {
-            "/pools": _pools(),
-            "/pools/watch": _watch(),
-            "/pools/{cluster_id}/{namespace}/{dgd_name}": _one(),
-            "/routers": _plain("routers", "The router replicas that relays should know of.", shapes.Routers),
-            "/changes": _plain("changes", "What changed lately, with causes.", shapes.Changes, [*_FILTERS, since]),
-            "/status": _plain("status", "How this instance is doing.", shapes.Status),
-            "/health/live": _text("live", "The process answers.", "text/plain"),
-            "/health/ready": _text("ready", "Requests may be sent here; 503 where not.", "text/plain"),
-            "/metrics": _text("metrics", "Metrics for Prometheus.", "text/plain"),
-            "/openapi.json": _with_head({"get": _get("openapi", "This document.", _document_answers())}),
-            "/docs": _text("docs", "This document, for people.", "text/html"),
-            "/": _text("index", "A page for people.", "text/html"),
-        },
+        "paths": _paths(samples),
         "components": {
             "schemas": components,
-            "headers": {name: {"description": text, "schema": _STRING} for name, text in _HEADERS.items()},
+            "headers": _HEADERS,
+            "responses": {"MethodNotAllowed": _problem(405)},
         },
     }
-
-
-def _document_answers() -> Json:
-    return {"200": _answer("This document.", {"application/json": {"schema": {"type": "object"}}}), **_problems()}

@@ -3,6 +3,9 @@
 They are made once, from the OpenAPI document, hold no data, run no script and fetch nothing.
 """
 
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
 from html import escape
 from typing import Any
 
@@ -14,13 +17,6 @@ from starlette.routing import Route
 from poolmuster.api.openapi import document
 from poolmuster.httpd.resource import Handler, Resource
 
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
-
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -29,6 +25,14 @@ pre { overflow-x: auto; padding: 0.75rem; border: 1px solid #8886; border-radius
 h2 { margin-top: 2.5rem; border-top: 1px solid #8886; padding-top: 1rem; }
 table { border-collapse: collapse; } td { padding: 0.15rem 1rem 0.15rem 0; vertical-align: top; }
 """
+
+_STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
+_HEADERS = {
+    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
 
 _INDEX = """
 <h1>poolmuster</h1>
@@ -55,43 +59,69 @@ def _page(title: str, body: str) -> bytes:
 
 def _docs(described: dict[str, Any]) -> str:
     info = described["info"]
+    headers = described["components"]["headers"]
     parts = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['summary'])}</p>"]
     parts.append(f"<p>{escape(info['description'])} <a href='openapi.json'>The same as OpenAPI.</a></p>")
     for path, item in described["paths"].items():
         shared = item.get("parameters", [])
         methods = [method for method in ("get", "post", "delete") if method in item]
         parts += [_operation(method, path, item[method], shared) for method in methods]
+    parts.append("<h2>Headers of answers</h2>")
+    parts.append(
+        _table((f"<code>{escape(name)}</code>", escape(each["description"])) for name, each in headers.items())
+    )
     parts.append("<h2>Shapes</h2>")
     for name, schema in described["components"]["schemas"].items():
-        shown = escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
-        parts.append(f"<h3 id='{escape(name)}'>{escape(name)}</h3><pre>{shown}</pre>")
+        parts.append(f"<h3 id='{escape(name)}'>{escape(name)}</h3>{_shown(schema)}")
     return "".join(parts)
 
 
 def _operation(method: str, path: str, operation: dict[str, Any], shared: list[dict[str, Any]]) -> str:
-    parameters = "".join(
-        f"<tr><td><code>{escape(each['name'])}</code></td><td>{escape(each['in'])}</td>"
-        f"<td>{escape(each['description'])}</td></tr>"
-        for each in [*shared, *operation.get("parameters", [])]
+    parts = [f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"]
+    if "description" in operation:
+        parts.append(f"<p>{escape(operation['description'])}</p>")
+    parameters = [*shared, *operation.get("parameters", [])]
+    if parameters:
+        parts.append(
+            _table(
+                (f"<code>{escape(each['name'])}</code>", each["in"], escape(each["description"])) for each in parameters
+            )
+        )
+    if "requestBody" in operation:
+        parts.append(f"<h3>Body</h3>{_content(operation['requestBody']['content'])}")
+    parts.append("<h3>Answers</h3>")
+    answers = operation["responses"].items()
+    parts.append(
+        _table(
+            (status, f"{escape(each['description'])} {_content(each.get('content', {}))}") for status, each in answers
+        )
     )
-    answers = "".join(
-        f"<tr><td>{escape(status)}</td><td>{escape(answer['description'])} {_shapes(answer)}</td></tr>"
-        for status, answer in operation["responses"].items()
-    )
-    return (
-        f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
-        + (f"<table>{parameters}</table>" if parameters else "")
-        + f"<h3>Answers</h3><table>{answers}</table>"
-    )
+    return "".join(parts)
 
 
-def _shapes(answer: dict[str, Any]) -> str:
+def _content(content: dict[str, Any]) -> str:
+    """What a body may be: links to its shapes, and the examples, folded up."""
     names = {
-        content["schema"]["$ref"].rpartition("/")[2]
-        for content in answer.get("content", {}).values()
-        if "$ref" in content["schema"]
+        schema["$ref"].rpartition("/")[2]
+        for each in content.values()
+        for schema in (each["schema"], each.get("x-event-schema", {}))
+        if "$ref" in schema
     }
-    return " ".join(f"<a href='#{escape(name)}'>{escape(name)}</a>" for name in sorted(names))
+    parts = [f"<a href='#{escape(name)}'>{escape(name)}</a>" for name in sorted(names)]
+    for each in content.values():
+        examples = {name: example["value"] for name, example in each.get("examples", {}).items()}
+        for name, value in (examples | each.get("x-event-examples", {})).items():
+            parts.append(f"<details><summary>{escape(name.replace('_', ' '))}</summary>{_shown(value)}</details>")
+    return " ".join(parts)
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
+    lines = ("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _shown(value: Any) -> str:
+    return f"<pre>{escape(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())}</pre>"
 
 
 def _fixed(content: bytes, media_type: str, headers: dict[str, str]) -> Handler:

@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from poolmuster.api.changes import encode_changes
-from poolmuster.api.channels import encode_key
+from poolmuster.api.changes import change_entries
 from poolmuster.api.lists import GZIP_FROM_BYTES, ListAnswer, Lists
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import accepts_gzip, has_already
 from poolmuster.api.query import check_known, list_query, parameters, single
+from poolmuster.api.shapes import OnePool, pool_of
 from poolmuster.httpd.resource import read_json_body
 from poolmuster.model.change import Departure, LeaveReason
 from poolmuster.model.errors import Fault, InvalidInput, NotFound
@@ -132,20 +132,20 @@ class Pools:
             for change in reversed(projection.history.latest())
             if change.pool is not None and change.pool.key == key
         ][:LAST_CHANGES]
-        fields = {
-            "key": msgspec.Raw(encode_key(key)),
-            "listed": pool is not None,
-            "pool": msgspec.Raw(pool.body) if pool is not None else None,
-            "lease": projection.lease(key),
-            "conflict": projection.conflict(key),
-            "removal": removal if pool is None else None,
-            "changes": encode_changes(projection.boot_id, changes[::-1]),
-            "complete": now.complete,
-            "revision": projection.revision,
-            "sources": now.sources,
-        }
+        found = OnePool(
+            key=key,
+            listed=pool is not None,
+            pool=pool_of(pool.body) if pool is not None else None,
+            lease=projection.lease(key),
+            conflict=projection.conflict(key),
+            removal=removal if pool is None else None,
+            changes=change_entries(projection.boot_id, changes[::-1]),
+            complete=now.complete,
+            revision=projection.revision,
+            sources=now.sources,
+        )
         return Response(
-            msgspec.json.encode(fields), media_type="application/json", headers={"cache-control": "no-cache"}
+            msgspec.json.encode(found), media_type="application/json", headers={"cache-control": "no-cache"}
         )
 
 

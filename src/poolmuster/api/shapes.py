@@ -1,52 +1,118 @@
-"""The answers that are not in `poolmuster.model.wire`, as types: for the OpenAPI document, and checked against it.
+"""The answers of the interface that are not in `poolmuster.model.wire`, as types.
 
-``pool`` members are registrations in canonical form, sent as bytes and never built as objects.
+The handlers build these and the OpenAPI document is made from them, so that the two cannot drift apart. Where a pool
+is part of an answer it is sent as its canonical bytes and never built as an object: see `pool_of`. The events of the
+watch are written as bytes by `poolmuster.api.channels`; tests compare them with the types here.
 """
 
-from typing import Any, Literal
+from typing import Any, cast
 
 import msgspec
 
 from poolmuster.model.change import Cause, ChangeKind, LeaveReason, Removal
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import RegistrationDocument
+from poolmuster.model.registration import NonEmpty, NonNegative
 from poolmuster.model.source import Source
 from poolmuster.model.wire import Conflict, LeaseStatus, RouterReplica
 
-Instant = int
+Maybe = msgspec.UNSET
+Unset = msgspec.UnsetType
+
+
+class ListedLocation(msgspec.Struct, kw_only=True):
+    """Where a pool runs."""
+
+    region: str | Unset = Maybe
+    availability_zone: str | Unset = Maybe
+
+
+class ListedModel(msgspec.Struct, kw_only=True):
+    """One model that a pool serves. ``context_window`` is in tokens."""
+
+    id: NonEmpty
+    aliases: list[NonEmpty] | Unset = Maybe
+    context_window: NonNegative | Unset = Maybe
+
+
+class PoolStatus(msgspec.Struct, kw_only=True):
+    """What the service adds to a pool, with ``include=lease``."""
+
+    lease: LeaseStatus | None
+
+
+class ListedPool(msgspec.Struct, kw_only=True):
+    """A pool as lists show it: its registration without ``relay_id``, in canonical form. Unknown members are kept."""
+
+    cluster_id: NonEmpty
+    namespace: NonEmpty
+    dgd_name: NonEmpty
+    frontend_url: str | Unset = Maybe
+    weight: NonNegative | Unset = Maybe
+    location: ListedLocation | Unset = Maybe
+    models: list[ListedModel] | Unset = Maybe
+    labels: dict[str, str] | Unset = Maybe
+    status: PoolStatus | Unset = Maybe
+
+
+def pool_of(body: bytes) -> ListedPool:
+    """What stands in an answer for the pool with the canonical form ``body``: these bytes, unread."""
+    return cast("ListedPool", msgspec.Raw(body))
 
 
 class PoolList(msgspec.Struct, kw_only=True):
-    """The live pools under the filter, and whether that is all of them."""
+    """The live pools under the filter, and whether that is all of them. ``unlisted`` comes when asked for."""
 
-    pools: list[RegistrationDocument]
+    pools: list[ListedPool]
     complete: bool
     revision: str
     sources: tuple[Source, ...]
-    unlisted: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    unlisted: list[dict[str, Any]] | Unset = Maybe
 
 
-class ChangeEntry(msgspec.Struct, kw_only=True):
-    """One change of the list; what it has beside the first three members depends on its type."""
-
+class _Entry(msgspec.Struct, kw_only=True, tag_field="type"):
     revision: str
-    type: ChangeKind
-    at_ms: Instant
-    key: PoolKey | msgspec.UnsetType = msgspec.UNSET
-    pool: RegistrationDocument | msgspec.UnsetType = msgspec.UNSET
-    cause: Cause | msgspec.UnsetType = msgspec.UNSET
-    reason: LeaveReason | msgspec.UnsetType | None = msgspec.UNSET
-    detail: str | msgspec.UnsetType | None = msgspec.UNSET
-    complete: bool | msgspec.UnsetType = msgspec.UNSET
-    sources: tuple[Source, ...] | msgspec.UnsetType = msgspec.UNSET
+    at_ms: int
+
+
+class AddedEntry(_Entry, kw_only=True, tag=ChangeKind.ADDED.value):
+    """A pool came onto the list."""
+
+    key: PoolKey
+    pool: ListedPool
+
+
+class ChangedEntry(_Entry, kw_only=True, tag=ChangeKind.CHANGED.value):
+    """A pool's facts changed."""
+
+    key: PoolKey
+    pool: ListedPool
+
+
+class RemovedEntry(_Entry, kw_only=True, tag=ChangeKind.REMOVED.value):
+    """A pool left the list, with the cause; ``reason`` and ``detail`` are those of a deregistration."""
+
+    key: PoolKey
+    cause: Cause
+    reason: LeaveReason | None
+    detail: str | None
+
+
+class CompletenessEntry(_Entry, kw_only=True, tag=ChangeKind.COMPLETENESS.value):
+    """The list became complete or ceased to be, or a source entered another state."""
+
+    complete: bool
+    sources: tuple[Source, ...]
+
+
+ChangeEntry = AddedEntry | ChangedEntry | RemovedEntry | CompletenessEntry
 
 
 class OnePool(msgspec.Struct, kw_only=True):
-    """One pool: listed, or remembered."""
+    """One pool, listed or remembered. ``removal`` is the last one, of a pool that is not listed."""
 
     key: PoolKey
     listed: bool
-    pool: RegistrationDocument | None
+    pool: ListedPool | None
     lease: LeaseStatus | None
     conflict: Conflict | None
     removal: Removal | None
@@ -60,8 +126,8 @@ class Changes(msgspec.Struct, kw_only=True):
     """This instance's changes. ``reaches_back``: it still knows the whole time that was asked for."""
 
     changes: list[ChangeEntry]
-    since_at_ms: Instant
-    known_since_at_ms: Instant
+    since_at_ms: int
+    known_since_at_ms: int
     reaches_back: bool
     revision: str
 
@@ -77,7 +143,7 @@ class InstanceStatus(msgspec.Struct, kw_only=True):
 
     id: str
     version: str
-    started_at_ms: Instant
+    started_at_ms: int
     uptime_ms: int
     stopping: bool
 
@@ -87,19 +153,19 @@ class PoolConflict(msgspec.Struct, kw_only=True):
 
     key: PoolKey
     relay_ids: tuple[str, ...]
-    since_at_ms: Instant
-    last_at_ms: Instant
+    since_at_ms: int
+    last_at_ms: int
 
 
 class HistoryStatus(msgspec.Struct, kw_only=True):
-    """The changes that watchers can resume from."""
+    """The changes that watchers can resume from: how many, and their bytes together."""
 
     changes: int
     bytes: int
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """How this instance is doing."""
+    """How this instance is doing. ``clusters`` has the listed pools of each; ``limits`` every ``--limit-...``."""
 
     instance: InstanceStatus
     pool_discovery: str
@@ -120,17 +186,56 @@ class Status(msgspec.Struct, kw_only=True):
     limits: dict[str, float]
 
 
-class WatchEvent(msgspec.Struct, kw_only=True):
-    """One event of a watch; what it has beside type, revision and id depends on its type."""
-
-    type: Literal["snapshot", "added", "changed", "removed", "completeness", "closing", "ping"]
-    revision: str
+class _Event(msgspec.Struct, kw_only=True, tag_field="type"):
     id: str
-    pools: list[RegistrationDocument] | msgspec.UnsetType = msgspec.UNSET
-    pool: RegistrationDocument | msgspec.UnsetType = msgspec.UNSET
-    key: PoolKey | msgspec.UnsetType = msgspec.UNSET
-    cause: Cause | msgspec.UnsetType = msgspec.UNSET
-    reason: str | msgspec.UnsetType | None = msgspec.UNSET
-    detail: str | msgspec.UnsetType | None = msgspec.UNSET
-    complete: bool | msgspec.UnsetType = msgspec.UNSET
-    sources: tuple[Source, ...] | msgspec.UnsetType = msgspec.UNSET
+    revision: str
+
+
+class SnapshotEvent(_Event, kw_only=True, tag="snapshot"):
+    """The whole list, which replaces all that the watcher had."""
+
+    pools: list[ListedPool]
+    complete: bool
+    sources: tuple[Source, ...]
+    unlisted: list[dict[str, Any]] | Unset = Maybe
+
+
+class AddedEvent(_Event, kw_only=True, tag=ChangeKind.ADDED.value):
+    """A pool came onto the list under this filter."""
+
+    pool: ListedPool
+
+
+class ChangedEvent(_Event, kw_only=True, tag=ChangeKind.CHANGED.value):
+    """A pool's facts changed."""
+
+    pool: ListedPool
+
+
+class RemovedEvent(_Event, kw_only=True, tag=ChangeKind.REMOVED.value):
+    """A pool left the list under this filter."""
+
+    key: PoolKey
+    cause: Cause
+    reason: LeaveReason | None
+    detail: str | None
+
+
+class CompletenessEvent(_Event, kw_only=True, tag=ChangeKind.COMPLETENESS.value):
+    """The list became complete or ceased to be, or a source entered another state."""
+
+    complete: bool
+    sources: tuple[Source, ...]
+
+
+class ClosingEvent(_Event, kw_only=True, tag="closing"):
+    """The last event of a stream: ``shutdown``, ``max_age``, or ``too_slow``. Connect again, with the last id."""
+
+    reason: str
+
+
+class PingEvent(_Event, kw_only=True, tag="ping"):
+    """A sign of life where nothing else was sent; in server-sent events it is a comment."""
+
+
+WatchEvent = SnapshotEvent | AddedEvent | ChangedEvent | RemovedEvent | CompletenessEvent | ClosingEvent | PingEvent

@@ -84,9 +84,9 @@ class Roster:
         """Take in a reading, all but the ending of leases, which `end_leases` does in pieces."""
         self._credit_ms += reading.credit_ms
         started_ms = self.lease_time_ms(reading.started_ms)
-        steps = [self._renew(renewal, started_ms) for renewal in reading.renewals]
-        steps += [self._leave(departure) for departure in reading.departures]
-        return [step for step in steps if step is not None]
+        found = [self._renew(renewal, started_ms) for renewal in reading.renewals]
+        found += map(self._leave, reading.departures)
+        return [step for step in found if step is not None]
 
     def _renew(self, renewal: Renewal, started_ms: int) -> Step | None:
         registration = renewal.registration

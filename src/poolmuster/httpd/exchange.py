@@ -8,6 +8,7 @@ bytes of the body, and nothing that an answer has in common with the one before 
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import cast
 
 import structlog
 from starlette.types import ASGIApp, Message, Scope
@@ -16,6 +17,11 @@ from uvicorn.server import ServerState
 
 JOIN_UP_TO_BYTES = 16 * 1024
 """Copying so much into one buffer costs less than handing over several; what is larger is never copied."""
+
+TOGETHER_BYTES = 512 * 1024
+"""A body of known length is handed over in parts of at least so much: a list of a megabyte in eight parts took 80 us
+more than in two. It is also what a client that reads nothing may hold on to; with a part of 1.25 MB a list of ten
+megabytes took twice as long, as it no longer stayed in the processor's cache."""
 
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
@@ -33,9 +39,13 @@ class Exchange:
         "_head",
         "_left_bytes",
         "_on_response",
+        "_parts",
+        "_parts_bytes",
         "_scope",
         "_state",
+        "_task",
         "_transport",
+        "_unmeasured",
         "_waiting_for_100_continue",
         "body",
         "disconnected",
@@ -64,7 +74,11 @@ class Exchange:
         self._waiting_for_100_continue = expect_100_continue
         self._on_response = on_response
         self._head: Message | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._parts: list[bytes | memoryview] = []
+        self._parts_bytes = 0
         self._chunked = False
+        self._unmeasured = False
         self._left_bytes = 0
         self.keep_alive = keep_alive
         self.message_event = asyncio.Event()
@@ -74,8 +88,13 @@ class Exchange:
         self.response_started = False
         self.response_complete = False
 
-    async def run_asgi(self, app: ASGIApp) -> None:
-        """Let ``app`` answer. Whatever it leaves undone closes the connection: the client must not wait for it."""
+    def start(self, loop: asyncio.AbstractEventLoop, app: ASGIApp, tasks: set["asyncio.Task[None]"]) -> None:
+        """Let ``app`` answer in a task, which is in ``tasks`` while it runs."""
+        self._task = loop.create_task(self._run(app, tasks))
+        tasks.add(self._task)
+
+    async def _run(self, app: ASGIApp, tasks: set["asyncio.Task[None]"]) -> None:
+        """Whatever ``app`` leaves undone closes the connection: the client must not wait for it."""
         try:
             await app(self._scope, self.receive, self.send)
         except Exception:
@@ -84,8 +103,10 @@ class Exchange:
         finally:
             if not self.response_complete and not self.disconnected:
                 self._transport.close()
-            # It leads back to the connection: without this, each that closes is left to the garbage collector.
+            # These lead back here: with them, each connection that closes would be left to the garbage collector.
             self._on_response = _nothing
+            tasks.discard(cast("asyncio.Task[None]", self._task))
+            self._task = None
 
     async def receive(self) -> Message:
         """The next part of the request (ASGI)."""
@@ -117,31 +138,40 @@ class Exchange:
         self._write(message["body"], more=message.get("more_body", False))
 
     def _write(self, body: bytes | memoryview, *, more: bool) -> None:
-        parts: list[bytes | memoryview] = []
         if self._head is not None:
-            parts.append(self._encode_head(self._head))
+            self._parts.append(self._encode_head(self._head))
             self._head = None
-        if self._scope["method"] == "HEAD":
-            self._left_bytes = 0
-        elif self._chunked:
-            if body:
-                parts += (b"%x\r\n" % len(body), body, b"\r\n")
-            if not more:
-                parts.append(b"0\r\n\r\n")
-        else:
-            self._left_bytes -= len(body)
-            if body:
-                parts.append(body)
-        if parts:
-            self._hand_over(parts, len(body))
+        self._frame(body, more=more)
+        if more and self._left_bytes > 0 and self._parts_bytes < TOGETHER_BYTES:
+            return
+        if self._parts:
+            self._hand_over()
         if not more:
             self._complete()
 
-    def _hand_over(self, parts: list[bytes | memoryview], size_bytes: int) -> None:
-        if size_bytes <= JOIN_UP_TO_BYTES:
+    def _frame(self, body: bytes | memoryview, *, more: bool) -> None:
+        if self._scope["method"] == "HEAD":
+            self._left_bytes = 0
+            return
+        self._parts_bytes += len(body)
+        if self._chunked:
+            if body:
+                self._parts += (b"%x\r\n" % len(body), body, b"\r\n")
+            if not more:
+                self._parts.append(b"0\r\n\r\n")
+            return
+        if not self._unmeasured:
+            self._left_bytes -= len(body)
+        if body:
+            self._parts.append(body)
+
+    def _hand_over(self) -> None:
+        parts, self._parts = self._parts, []
+        if self._parts_bytes <= JOIN_UP_TO_BYTES:
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
+        self._parts_bytes = 0
 
     def _complete(self) -> None:
         assert self._left_bytes == 0, "an answer is as long as it said"
@@ -170,9 +200,12 @@ class Exchange:
         if length is not None:
             self._left_bytes = length
         elif self._scope["method"] != "HEAD" and status not in (204, 304):
-            self._chunked = True
-            parts.append(b"transfer-encoding: chunked\r\n")
-            lines += 1
+            # HTTP/1.0 knows no chunks: there the end of the connection, which is never kept, ends the body.
+            self._unmeasured = self._scope["http_version"] == "1.0"
+            self._chunked = not self._unmeasured
+            if self._chunked:
+                parts.append(b"transfer-encoding: chunked\r\n")
+                lines += 1
         head = b"".join(parts)
         # No value comes from a request today. Were one ever to, it must not be able to write headers of its own.
         assert head.count(b"\n") == lines, "a header is one line"

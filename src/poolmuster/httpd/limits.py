@@ -11,7 +11,6 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     head_bytes: int = 16 * 1024
     head_s: float = 10.0
-    body_bytes: int = 256 * 1024
     body_s: float = 10.0
     idle_s: float = 75.0
     send_stall_s: float = 60.0
@@ -22,7 +21,6 @@ class HttpCounters(msgspec.Struct):
     """What the limits did, for metrics. Only ever grows, but for ``connections``."""
 
     connections: int = 0
-    requests: int = 0
     refused_connections: int = 0
     malformed: int = 0
     heads_too_large: int = 0

@@ -19,6 +19,7 @@ from poolmuster.model.wire import Problem
 PROBLEM_JSON = b"application/problem+json"
 
 Headers = list[tuple[bytes, bytes]]
+NO_HEADERS: Headers = []
 
 
 def problem_of(error: PoolmusterError, sources: tuple[Source, ...] = ()) -> Problem:
@@ -54,10 +55,13 @@ def problem_answer(error: PoolmusterError, sources: tuple[Source, ...] = ()) -> 
     return error.status, headers, body
 
 
-def bare_answer(status: int, detail: str = "", retry_after_s: int | None = None) -> bytes:
+def bare_answer(
+    status: int, detail: str = "", retry_after_s: int | None = None, headers: Headers = NO_HEADERS
+) -> bytes:
     """A whole HTTP/1.1 answer for a connection that never got as far as a request, which then is closed.
 
-    Without ``detail`` it has no body: what does not speak HTTP gets no more than a status.
+    ``headers`` are those that every answer of the service bears. Without ``detail`` it has no body: what does not
+    speak HTTP gets no more than a status.
     """
     phrase = HTTPStatus(status).phrase
     lines = [f"HTTP/1.1 {status} {phrase}", "connection: close"]
@@ -69,4 +73,5 @@ def bare_answer(status: int, detail: str = "", retry_after_s: int | None = None)
         lines.append(f"content-type: {PROBLEM_JSON.decode()}")
     if retry_after_s is not None:
         lines.append(f"retry-after: {retry_after_s}")
+    lines += [f"{name.decode()}: {value.decode()}" for name, value in headers]
     return "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body

@@ -1,5 +1,6 @@
 """A resource: one path with its methods. `HEAD` goes wherever `GET` goes; any other method is refused with `Allow`."""
 
+import re
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote_to_bytes
 
@@ -9,6 +10,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.model.errors import BodyTooLarge, InvalidInput, MethodNotAllowed, UnsupportedMediaType
+
+_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -39,12 +42,19 @@ def _handling(handler: Handler) -> ASGIApp:
     return app
 
 
+def check_percent_signs(text: str, where: str) -> None:
+    """Raise `InvalidInput` unless each ``%`` encodes a byte: taken as it stands, one thing would have two names."""
+    if _LONE_PERCENT.search(text):
+        raise InvalidInput(f"The {where} has a percent sign without two hexadecimal digits; the sign itself is %25.")
+
+
 class _EncodedPart(Convertor[str]):
     """One part of a path, percent-decoded after the path was split."""
 
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
+        check_percent_signs(value, "path")
         try:
             return unquote_to_bytes(value).decode()
         except UnicodeDecodeError as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from email.utils import formatdate
 
 from starlette.types import ASGIApp
@@ -9,6 +10,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
+from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.protocol import BoundedProtocol, protocol_factory
 
 SWEEP_S = 0.5
@@ -26,8 +28,11 @@ class HttpServer:
         self._draining = False
         self._servers: list[asyncio.Server] = []
 
-    async def start(self, app: ASGIApp) -> None:
-        """Listen, and answer with ``app``. Connections are accepted from here on."""
+    async def start(self, app: ASGIApp, headers: Callable[[], Headers] = list) -> None:
+        """Listen, and answer with ``app``. Connections are accepted from here on.
+
+        ``headers`` gives what an answer bears that comes before ``app`` is asked, such as that the head is too large.
+        """
         config = Config(
             app,
             http="httptools",
@@ -43,7 +48,7 @@ class HttpServer:
         config.load()
         self._renew_default_headers()
         loop = asyncio.get_running_loop()
-        factory = protocol_factory(config, self._state, self._limits, self.counters)
+        factory = protocol_factory(config, self._state, self._limits, self.counters, headers)
         for each in self._sockets:
             self._servers.append(await loop.create_server(factory, sock=each, backlog=BACKLOG))
 

@@ -1,7 +1,8 @@
 """The outermost ASGI layer: every error becomes a problem, every answer bears the service's own headers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,7 @@ from poolmuster.httpd.problems import Headers, problem_answer
 from poolmuster.model.errors import BodyTooLarge, MisdirectedHost, PoolmusterError
 from poolmuster.model.source import Source
 
+HOSTS_REMEMBERED = 16
 LINGER_S = 1.0
 LINGER_BYTES = 4 * 1024 * 1024
 
@@ -40,14 +42,14 @@ class Shell:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
-        async def send_with_headers(message: Message) -> None:
+        def send_with_headers(message: Message) -> Awaitable[None]:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                own = message.get("headers", [])
-                names = {name for name, _ in own}
-                message["headers"] = [*own, *(header for header in self._headers() if header[0] not in names)]
-            await send(message)
+                headers = message["headers"] = list(message["headers"])
+                own = dict(headers)
+                headers += [header for header in self._headers() if header[0] not in own]
+            return send(message)
 
         try:
             if self._loopback_only:
@@ -96,6 +98,11 @@ def _check_host(scope: Scope) -> None:
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     if not hosts and scope["http_version"] == "1.0":
         return
-    host = host_of(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
-    if host is None or not is_loopback(host):
+    if len(hosts) != 1 or not _is_loopback(hosts[0]):
         raise MisdirectedHost("Without credentials this service answers only to loopback names such as localhost.")
+
+
+@lru_cache(HOSTS_REMEMBERED)
+def _is_loopback(header: bytes) -> bool:
+    host = host_of(header.decode("latin-1"))
+    return host is not None and is_loopback(host)

@@ -6,13 +6,13 @@ a pool whose server is down is off the list on purpose and does not count. ``GET
 
 import msgspec
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster import __version__
+from poolmuster.httpd.probes import exposition, fine, live
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
 from poolmuster.model.errors import NotFound, Unavailable
@@ -29,10 +29,6 @@ class RelayPages:
         self._registry = CollectorRegistry()
         self._registry.register(CrewCollector(crew))
 
-    async def live(self, request: Request) -> Response:
-        """``GET /health/live``: the process answers; nothing else is asked."""
-        return Response(b"ok\n", media_type="text/plain")
-
     async def ready(self, request: Request) -> Response:
         """``GET /health/ready``: every pool that should be listed is."""
         if self._crew.stopping:
@@ -41,7 +37,7 @@ class RelayPages:
         if faults:
             more = f" And {len(faults) - 1} more." if len(faults) > 1 else ""
             raise Unavailable(faults[0] + more)
-        return Response(b"ok\n", media_type="text/plain")
+        return fine()
 
     async def status(self, request: Request) -> Response:
         """``GET /status``: every pool, as its server and discovery are seen from here."""
@@ -57,8 +53,7 @@ class RelayPages:
 
     async def metrics(self, request: Request) -> Response:
         """``GET /metrics``, in the format that the scraper prefers."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(self._registry), headers={"content-type": content_type})
+        return exposition(self._registry, request)
 
 
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +64,7 @@ def relay_app(crew: Crew, boot_id: str, *, loopback_only: bool) -> ASGIApp:
     """The application that a relay serves."""
     pages = RelayPages(crew, boot_id)
     routes = [
-        Route("/health/live", Resource(GET=pages.live)),
+        Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=pages.ready)),
         Route("/status", Resource(GET=pages.status)),
         Route("/metrics", Resource(GET=pages.metrics)),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from poolmuster.core.conflicts import ConflictSpan
 from poolmuster.core.history import History
 from poolmuster.core.listing import Listing
 from poolmuster.core.reading import Reading
@@ -227,16 +228,15 @@ class Projection:
     def conflicts(self) -> dict[PoolKey, Conflict]:
         """Every conflict there is now, with wall-clock times."""
         lease_now_ms = self.roster.lease_time_ms(self._clock.monotonic_ms())
-        to_wall_ms = self._clock.wall_ms() - lease_now_ms
-        return {
-            key: Conflict(
-                relay_ids=span.relay_ids, since_at_ms=span.since_ms + to_wall_ms, last_at_ms=span.last_ms + to_wall_ms
-            )
-            for key, span in self.roster.conflicts.all(lease_now_ms).items()
-        }
+        return {key: self._shown(span) for key, span in self.roster.conflicts.all(lease_now_ms).items()}
 
     def conflict(self, key: PoolKey) -> Conflict | None:
         """The conflict over ``key``, if there is one now."""
-        if self.roster.conflict(key, self._clock.monotonic_ms()) is None:
-            return None
-        return self.conflicts().get(key)
+        span = self.roster.conflict(key, self._clock.monotonic_ms())
+        return None if span is None else self._shown(span)
+
+    def _shown(self, span: ConflictSpan) -> Conflict:
+        to_wall_ms = self._clock.wall_ms() - self.roster.lease_time_ms(self._clock.monotonic_ms())
+        return Conflict(
+            relay_ids=span.relay_ids, since_at_ms=span.since_ms + to_wall_ms, last_at_ms=span.last_ms + to_wall_ms
+        )

@@ -72,7 +72,7 @@ class Registrar:
 
         Raises `LimitReached`, `RelayLeft`, `Unavailable`; nothing is changed then (after `Unavailable`: perhaps).
         """
-        key = registration.key
+        key = registration.pool.key
         listed = self._projection.roster.get(key)
         if listed is None or listed.registration.pool is not registration.pool:
             self._check_limits(registration, None if listed is None else listed.registration)

@@ -60,9 +60,10 @@ class MemoryStore:
 
     async def put(self, registration: Registration) -> None:
         now_ms = self._clock.monotonic_ms()
-        record = self._records.get(registration.key)
+        key = registration.pool.key
+        record = self._records.get(key)
         if record is None:
-            self._records[registration.key] = Record(registration.relay_id, None, now_ms)
+            self._records[key] = Record(registration.relay_id, None, now_ms)
         else:
             if self._bars(record, registration, now_ms):
                 raise RelayLeft(
@@ -70,7 +71,7 @@ class MemoryStore:
                     "A relay that starts again takes a new relay_id."
                 )
             record.relay_id, record.left_relay_id, record.at_ms = registration.relay_id, None, now_ms
-            self._records.move_to_end(registration.key)
+            self._records.move_to_end(key)
         self._tell(now_ms, renewals=(Renewal(registration, self._lease_ms, self._lease_ms),))
 
     @staticmethod

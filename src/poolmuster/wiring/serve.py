@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import resource
@@ -14,10 +15,11 @@ import structlog
 import uvloop
 
 from poolmuster import __version__
-from poolmuster.api.app import ApiLimits, build_app
+from poolmuster.api.app import ApiLimits, build_app, service_headers
 from poolmuster.api.metrics import Metrics
 from poolmuster.core.history import History
 from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.model.address import Address
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
@@ -35,7 +37,8 @@ from poolmuster.wiring.table_metrics import TableMetrics
 STOP_GRACE_S = 4.0
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
 
-FREEZE_AFTER_S = 30.0
+FREEZE_EVERY_S = 1.0
+LOOP_TIMER_S = 0.05
 
 log = structlog.get_logger("poolmuster.serve")
 _levels = logging.getLogger("poolmuster.serve")
@@ -151,14 +154,9 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await server.start(app)
+    await server.start(app, service_headers(instance))
     for each in sockets:
-        host, port = each.getsockname()[:2]
-        log.info(
-            "Listening",
-            address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-            instance=instance.facts.boot_id,
-        )
+        log.info("Listening", address=str(Address(*each.getsockname()[:2])), instance=instance.facts.boot_id)
     if settings.allow_anonymous and not settings.loopback:
         log.warning("Anyone who can reach this address may read and register: --allow-anonymous is set")
     tasks = (
@@ -167,6 +165,7 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
         instance.publisher.run,
         instance.publisher.run_keep_alive,
         server.run,
+        functools.partial(_measure_loop, metrics),
         _freeze,
     )
     try:
@@ -192,14 +191,28 @@ async def _supervised(task: Callable[[], Awaitable[None]]) -> None:
         raise
 
 
+async def _measure_loop(metrics: Metrics) -> None:
+    """Say how late timers are. A turn of the event loop that takes long makes them so."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + LOOP_TIMER_S
+        await asyncio.sleep(LOOP_TIMER_S)
+        metrics.loop_was_late(max(0.0, loop.time() - due_s))
+
+
 async def _freeze() -> None:
-    """Once what lives as long as the process is there, take it out of the garbage collector's sight."""
+    """Take what lives on out of the garbage collector's sight, every second.
+
+    A full collection stops everything: for 40 ms with 1,300 watchers that came since the last, as each is 59 objects.
+    Pools, connections and watchers are freed by their reference counts alone (no cycle was found after thousands of
+    each had come and gone), so nothing is lost by freezing them. Young cycles, such as an exception that its own
+    traceback holds, are collected before.
+    """
     gc.collect()
-    gc.freeze()
-    await asyncio.sleep(FREEZE_AFTER_S)
-    gc.collect()
-    gc.freeze()
-    await asyncio.Event().wait()
+    while True:
+        gc.freeze()
+        await asyncio.sleep(FREEZE_EVERY_S)
+        gc.collect(1)
 
 
 async def _stop(instance: Instance, server: HttpServer, delay_s: float) -> None:

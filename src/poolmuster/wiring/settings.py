@@ -9,6 +9,7 @@ from poolmuster.model.wire import RouterReplica
 from poolmuster.service.registrar import RegistrarLimits
 
 MAX_LEASE_S = 86_400
+HTTP = HttpLimits()
 
 
 class UsageError(Exception):
@@ -22,12 +23,12 @@ class ServeLimits(msgspec.Struct, frozen=True, kw_only=True):
     pools_per_cluster: int = 2_000
     registrations_bytes: int = 256 * 1024 * 1024
     body_bytes: int = 256 * 1024
-    body_secs: float = 10.0
-    head_bytes: int = 16 * 1024
-    head_secs: float = 10.0
-    idle_secs: float = 75.0
-    send_stall_secs: float = 60.0
-    connections: int = 10_000
+    body_secs: float = HTTP.body_s
+    head_bytes: int = HTTP.head_bytes
+    head_secs: float = HTTP.head_s
+    idle_secs: float = HTTP.idle_s
+    send_stall_secs: float = HTTP.send_stall_s
+    connections: int = HTTP.connections
     streams: int = 4_000
     history_changes: int = 20_000
     history_bytes: int = 64 * 1024 * 1024
@@ -38,7 +39,6 @@ class ServeLimits(msgspec.Struct, frozen=True, kw_only=True):
         return HttpLimits(
             head_bytes=self.head_bytes,
             head_s=self.head_secs,
-            body_bytes=self.body_bytes,
             body_s=self.body_secs,
             idle_s=self.idle_secs,
             send_stall_s=self.send_stall_secs,
