@@ -7,6 +7,8 @@ BENCH_STAMP := $(VENV)/.set-up-bench
 CACHE := .cache
 DYNAMO := $(CACHE)/dynamo
 DYNAMO_STAMP := $(DYNAMO)/.set-up
+DYNALITE := $(CACHE)/dynalite
+DYNALITE_STAMP := $(DYNALITE)/.set-up
 LOCKER := $(CACHE)/lock
 BARE := $(CACHE)/bare
 PIP := -m pip install --quiet --disable-pip-version-check
@@ -83,8 +85,19 @@ bench: $(BENCH_STAMP) ## Speeds, as ratios to etcd's in one run; needs the progr
 soak: setup ## The long runs in full length, SOAK_EXAMPLES examples a property.
 	POOLMUSTER_SOAK_S=60 POOLMUSTER_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/pytest -m soak --timeout=0 $(PYTEST_ARGS)
 
-parts: setup $(DYNAMO_STAMP) ## Whatever tests can use: NVIDIA Dynamo in a venv of its own, Debian's programs.
+parts: setup programs $(DYNAMO_STAMP) $(DYNALITE_STAMP) ## Whatever tests can use: programs of Debian's, NVIDIA Dynamo, dynalite.
+
+.PHONY: programs
+programs:
 	@tools/install-programs
+
+$(DYNALITE_STAMP): requirements/dynalite/package.json requirements/dynalite/package-lock.json requirements/dynalite/.npmrc \
+		| programs
+	@rm -rf $(DYNALITE) && mkdir -p $(DYNALITE)
+	@cp requirements/dynalite/package*.json requirements/dynalite/.npmrc $(DYNALITE)
+	@echo "Installing what requirements/dynalite locks into $(DYNALITE)"
+	@cd $(DYNALITE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 $(DYNAMO_STAMP): requirements/dynamo.txt requirements/dynamo-itself.txt tools/make-venv
 	@tools/make-venv $(DYNAMO)
