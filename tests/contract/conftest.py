@@ -28,7 +28,10 @@ MakeStore = Callable[[Clock, int, int], RegistrationStore]
 STORES: dict[str, MakeStore] = {"memory": MemoryStore}
 """Each store that needs nothing outside this process, made from a clock, a lease and a heartbeat interval."""
 
-EVERY_STORE = (*sorted(STORES), "dynamodb")
+TABLES = {"dynamodb": "table", "dynamodb-on-dynalite": "dynalite_table"}
+"""Each real server on which the DynamoDB store must keep the contract, by the fixture that makes a table on it."""
+
+EVERY_STORE = (*sorted(STORES), *TABLES)
 """Each store that must keep the contract."""
 
 
@@ -115,7 +118,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         async with World(STORES[store]) as world:
             yield world
         return
-    table: Table = request.getfixturevalue("table")
+    table: Table = request.getfixturevalue(TABLES[store])
     world = World(partial(ReadBackStore, table), ReadingClock())
     # Of a pause the table's readers count three seconds as a read that is late.
     world.uncredited_ms = EXPECTED_GAP_MS

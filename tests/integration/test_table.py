@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from poolmuster.cli.main import cli
-from tests.support.table_server import NOWHERE, REGION, Table, TableServer
+from tests.support.table_server import NOWHERE, REGION, Table, TableServer, Unfaithful
 
 pytestmark = pytest.mark.integration
 
@@ -131,6 +131,17 @@ def test_a_table_without_time_to_live_is_said_and_mended(run: Run, table: Table)
     assert result.stderr == "poolmuster: the table cannot be used as it is: time to live\n"
     assert run("create", table.name, "--yes").exit_code == 0
     assert run("check", table.name).exit_code == 0
+
+
+def test_a_server_without_calls_for_the_time_to_live_says_so(run: Run, dynalite_server: TableServer, name: str) -> None:
+    assert Unfaithful.TIME_TO_LIVE in dynalite_server.differs
+    result = run("create", name, "--yes", url=dynalite_server.url)
+    assert result.exit_code == 0, result.output
+    assert "this server does not know of it" in result.stdout
+    result = run("check", name, url=dynalite_server.url)
+    assert result.stderr == "poolmuster: the table cannot be used as it is: time to live\n"
+    for what in ("table", "keys", "permission dynamodb:Query", "permission dynamodb:PutItem", "clock"):
+        assert state_of(result, what) == "good"
 
 
 def test_other_keys_are_said_and_left_alone(run: Run, table_server: TableServer, name: str) -> None:

@@ -42,3 +42,11 @@ def table(table_server: TableServer) -> Iterator[Table]:
     table = table_server.create()
     yield table
     table.drop()
+
+
+@pytest.fixture
+def dynalite_table(dynalite_server: TableServer) -> Iterator[Table]:
+    """A table of the test's own on dynalite."""
+    table = dynalite_server.create()
+    yield table
+    table.drop()

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,17 @@ NOWHERE = {
 _tables = itertools.count(1)
 
 
+class Unfaithful(StrEnum):
+    """Where a server is known to differ from DynamoDB. Tests that come upon it say so by this name."""
+
+    TIME_TO_LIVE = "its time to live is off and cannot be turned on"
+    KEY_CHARACTERS = "it counts a key's length in characters, where DynamoDB counts bytes"
+
+
+KNOWN_TO_DIFFER: dict[str, frozenset[Unfaithful]] = {"dynalite": frozenset(Unfaithful)}
+"""By the server's name."""
+
+
 class TableServer:
     """A running server. Every test makes itself a table."""
 
@@ -46,6 +58,11 @@ class TableServer:
         self.url = url
         self.name = name
         self._clients: dict[str, Any] = {}
+
+    @property
+    def differs(self) -> frozenset[Unfaithful]:
+        """Where it is known to differ from DynamoDB."""
+        return KNOWN_TO_DIFFER.get(self.name, frozenset())
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -81,7 +98,7 @@ class TableServer:
             ],
             BillingMode="PAY_PER_REQUEST",
         )
-        client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
+        client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 0.05, "MaxAttempts": 1200})
         return Table(self, client, name)
 
 

@@ -48,7 +48,8 @@ def _create(ctx: click.Context, admin: "TableAdmin", replicas: tuple[str, ...], 
             return ExitCode.FAILED
     for step in steps:
         click.echo(f"{step.text} ...")
-        step.make()
+        if said := step.make():
+            click.echo(f"  {said}")
     click.echo("Done.")
     return ExitCode.GOOD
 

@@ -51,10 +51,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One change of the table, not yet made. ``make`` blocks until it is in effect. It raises `Trouble`."""
+    """One change of the table, not yet made.
+
+    ``make`` blocks until it is in effect, and returns what there is to say where it could not be. It raises `Trouble`.
+    """
 
     text: str
-    make: Callable[[], None]
+    make: Callable[[], str | None]
 
 
 class TableAdmin:
@@ -207,13 +210,15 @@ class TableAdmin:
         self._call("update_table", StreamSpecification=_STREAM)
         self._wait()
 
-    def _turn_on_time_to_live(self) -> None:
+    def _turn_on_time_to_live(self) -> str | None:
         how = {"Enabled": True, "AttributeName": TIME_TO_LIVE}
         try:
             self._call("update_time_to_live", TimeToLiveSpecification=how)
         except Trouble as trouble:
             if trouble.code != UNKNOWN_OPERATION:
                 raise
+            return "this server does not know of it: what has ended stays in the table, and is read all the same"
+        return None
 
     def _add_replica(self, region: str) -> None:
         self._call("update_table", ReplicaUpdates=[{"Create": {"RegionName": region}}])
