@@ -16,6 +16,8 @@ UV_COMPILE := $(LOCKER)/bin/uv pip compile --quiet --universal --generate-hashes
 	--no-annotate --no-header $(LOCK_ARGS)
 
 SOAK_EXAMPLES ?= 5000
+SOAK_READS ?= 100000
+SOAK_FAULT_S ?= 300
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 
@@ -83,7 +85,8 @@ bench: $(BENCH_STAMP) ## Speeds, as ratios to etcd's in one run; needs the progr
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 soak: setup ## The long runs in full length, SOAK_EXAMPLES examples a property.
-	POOLMUSTER_SOAK_S=60 POOLMUSTER_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/pytest -m soak --timeout=0 $(PYTEST_ARGS)
+	POOLMUSTER_SOAK_S=60 POOLMUSTER_EXAMPLES=$(SOAK_EXAMPLES) POOLMUSTER_READS=$(SOAK_READS) \
+		POOLMUSTER_FAULT_S=$(SOAK_FAULT_S) $(BIN)/pytest -m soak --timeout=0 $(PYTEST_ARGS)
 
 parts: setup programs $(DYNAMO_STAMP) $(DYNALITE_STAMP) ## Whatever tests can use: programs of Debian's, NVIDIA Dynamo, dynalite.
 

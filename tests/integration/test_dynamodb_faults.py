@@ -5,7 +5,6 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -23,6 +22,7 @@ from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.registrations import document, registration
 from tests.support.table_server import NOWHERE, Table
+from tests.support.variables import variable
 from tests.support.watching import Watcher, watching
 
 pytestmark = pytest.mark.integration
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 MARGIN = 3.0
 STALE_S, HEALS_S, POST_S = 3.0 * MARGIN, 2.0 * MARGIN, 1.5 * MARGIN
 # Longer than a lease: otherwise nothing would be lost by a fault in any case.
-FAULT_S = float(os.environ.get("POOLMUSTER_FAULT_S", LEASE_S + 3))
+FAULT_S = float(variable("FAULT_S") or LEASE_S + 3)
 HOUR_MS = 3_600_000
 
 
@@ -96,6 +96,7 @@ _REASONS: dict[Fault, set[str]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(int(FAULT_S) + 120)
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
 async def test_d4_no_fault_of_the_table_costs_a_live_pool_then_or_by_the_first_good_read_after(
@@ -295,6 +296,7 @@ async def test_d5_a_signature_refused_for_its_time_is_clock_skew(
         assert status == 503
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(int(FAULT_S) + 120)
 async def test_d5_a_reader_that_was_stopped_loses_no_live_pool(tmp_path: Path, table: Table, server: Server) -> None:
     async with instance(tmp_path / "stopped", table.name, table.server.url) as stopped:

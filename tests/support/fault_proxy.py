@@ -8,13 +8,15 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import aiohttp
 import msgspec
+
+from tests.support.listening import listening
 
 AMZ_JSON = "application/x-amz-json-1.0"
 DELAY_S = 5.0
@@ -79,22 +81,19 @@ class FaultProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, aiohttp.ClientError):
-                async with aiohttp.ClientSession(auto_decompress=False) as session:
-                    while (call := await self._read(reader)) is not None:
-                        handling = asyncio.create_task(self._handle(call, session, writer))
-                        try:
-                            while not (handling.done() or reader.at_eof()):
-                                await asyncio.wait((handling,), timeout=0.05)
-                        finally:
-                            # The other side is gone, or the proxy is to end.
-                            handling.cancel()
-                            await asyncio.gather(handling, return_exceptions=True)
-                        if not handling.cancelled():
-                            handling.result()
-        finally:
-            writer.close()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, aiohttp.ClientError):
+            async with aiohttp.ClientSession(auto_decompress=False) as session:
+                while (call := await self._read(reader)) is not None:
+                    handling = asyncio.create_task(self._handle(call, session, writer))
+                    try:
+                        while not (handling.done() or reader.at_eof()):
+                            await asyncio.wait((handling,), timeout=0.05)
+                    finally:
+                        # The other side is gone, or the proxy is to end.
+                        handling.cancel()
+                        await asyncio.gather(handling, return_exceptions=True)
+                    if not handling.cancelled():
+                        handling.result()
 
     async def _read(self, reader: asyncio.StreamReader) -> tuple[Call, bytes] | None:
         try:
@@ -206,22 +205,6 @@ def refuse_old_signatures(now: Callable[[], datetime] = lambda: datetime.now(UTC
 @contextlib.asynccontextmanager
 async def fault_proxy(upstream: str) -> AsyncIterator[FaultProxy]:
     """A proxy in front of ``upstream``, on a port of its own."""
-    tasks: set[asyncio.Task[None]] = set()
     proxy = FaultProxy(upstream, "")
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Awaitable[None] | None:
-        task = asyncio.create_task(proxy.serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        return None
-
-    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
-    proxy.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(proxy.serve) as proxy.url:
         yield proxy
-    finally:
-        listener.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # transports close a turn later

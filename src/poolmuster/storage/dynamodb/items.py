@@ -130,7 +130,7 @@ class ParsedItems:
         except UnicodeEncodeError as error:
             raise ItemFault("its registration is not UTF-8") from error
         except InvalidInput as error:
-            where = "; ".join(f"{fault.pointer or 'it'} {fault.detail}" for fault in error.faults)
+            where = "; ".join(f"{fault.pointer} {fault.detail}".strip() for fault in error.faults)
             raise ItemFault(f"its registration is not valid: {where or error.detail}") from error
 
 

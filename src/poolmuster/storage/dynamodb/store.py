@@ -263,7 +263,7 @@ class DynamoStore:
         try:
             items.append(self._items.parse(item))
         except ItemFault as fault:
-            faults[str(item.get("sk"))[:200]] = str(fault)
+            faults[str(item.get("sk", {}).get("S"))[:200]] = str(fault)
 
     def _note_read(self, trouble: Trouble | None, duration_ms: int) -> None:
         self._trouble = trouble
