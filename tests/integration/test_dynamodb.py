@@ -189,6 +189,10 @@ async def test_d10_a_replication_that_stalls_is_a_stale_region_and_heals(
         assert await near.leave("n") == 204
         await asyncio.sleep(LEASE_S + HEARTBEAT_S)
         assert await lists(near), "a region that deregistered all it had is not waited for"
+        await far.register("crashed")
+        await eventually(lambda: _stale_region(near, "region:far-1"), LEASE_S * MARGIN)
+        assert await near.leave("crashed") == 204
+        await eventually(lambda: lists(near))
     near_table.drop()
     far_table.drop()
 

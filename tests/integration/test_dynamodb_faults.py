@@ -32,6 +32,7 @@ STALE_S, HEALS_S, POST_S = 3.0 * MARGIN, 2.0 * MARGIN, 1.5 * MARGIN
 # Longer than a lease: otherwise nothing would be lost by a fault in any case.
 FAULT_S = float(variable("FAULT_S") or LEASE_S + 3)
 HOUR_MS = 3_600_000
+ROLE = "arn:aws:sts::111122223333:assumed-role/poolmuster/i-1"
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ _REASONS: dict[Fault, set[str]] = {
     Fault.BLACK_HOLE: {"timeout"},
     Fault.DRIP: {"timeout"},
     Fault.RESET: {"unreachable"},
-    Fault.ERROR_500: {"bad_answer", "unreachable"},
+    Fault.ERROR_500: {"unreachable"},
     Fault.THROTTLING: {"throttled"},
 }
 
@@ -132,7 +133,7 @@ async def _reason_is(server: Server, wanted: str) -> bool:
 @pytest.mark.parametrize(
     ("answer", "wanted"),
     [
-        (error("AccessDeniedException"), "access_denied"),
+        (error("AccessDeniedException", f"User: {ROLE} is not authorized to perform: dynamodb:Query"), "access_denied"),
         (error("ResourceNotFoundException"), "table_missing"),
         (error("ExpiredTokenException"), "credentials_expired"),
         (error("RequestLimitExceeded"), "throttled"),
@@ -148,11 +149,17 @@ async def test_l8_each_kind_of_trouble_says_what_it_is_everywhere(
         for path in ("/health/ready", "/pools"):
             async with server.session.get(path) as refused:
                 assert refused.status == 503
-                assert wanted in await refused.text()
+                said = await refused.text()
+                assert wanted in said
+                assert ROLE not in said
         async with server.session.post("/pools", json=document("x")) as refused:
             assert refused.status == 503
-            assert wanted in await refused.text()
+            said = await refused.text()
+            assert wanted in said
+            assert ROLE not in said
         await server.program.wait_line(wanted)
+        assert (ROLE in server.program.stderr) == (wanted == "access_denied")
+        assert ROLE not in str(await server.sources())
 
 
 async def test_d4_microburst_throttles_and_slows_the_table_down(tmp_path: Path, table: Table) -> None:

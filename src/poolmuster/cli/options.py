@@ -31,14 +31,23 @@ HELP_EPILOG = (
 
 
 class Option(click.Option):
-    """A flag with its environment variable and the heading it stands under in ``--help``."""
+    """A flag with its environment variable and the heading it stands under in ``--help``.
 
-    def __init__(self, *args: Any, group: str = "Options", **attrs: Any) -> None:
+    ``default_variable`` names a variable that replaces the default and does not count as setting the flag: an image
+    has its own.
+    """
+
+    def __init__(self, *args: Any, group: str = "Options", default_variable: str | None = None, **attrs: Any) -> None:
         attrs.setdefault("show_default", not attrs.get("is_flag") and attrs.get("default") not in (None, ()))
         super().__init__(*args, **attrs)
         self.group = group
+        self.default_variable = default_variable
         self.flag = next((name for name in self.opts if name.startswith("--")), self.opts[0])
         self.envvar: str | None = variable_of(self.flag)
+
+    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
+        value = os.environ.get(self.default_variable or "", "")
+        return super().get_default(ctx, call) if is_unset(value) else value
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         value = super().resolve_envvar_value(ctx)
@@ -95,7 +104,8 @@ class Command(Ending):
     @property
     def variables(self) -> set[str]:
         """The environment variables of this command's flags."""
-        return {param.envvar for param in self.params if isinstance(param, Option) and param.envvar}
+        flags = [param for param in self.params if isinstance(param, Option)]
+        return {name for flag in flags for name in (flag.envvar, flag.default_variable) if name}
 
 
 class Group(Ending, click.Group):

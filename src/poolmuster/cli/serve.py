@@ -55,6 +55,8 @@ def _limit_options(function: Any) -> Any:
     "--listen",
     type=ADDRESS,
     default=str(DEFAULTS.listen),
+    # In an image this program is to be reached from outside; a relay beside it, which has the same flag, is not.
+    default_variable="POOLMUSTER_SERVE_LISTEN_DEFAULT",
     group=SERVING,
     help="Address to serve on; ':8080' and '[::]:8080' mean all.",
 )

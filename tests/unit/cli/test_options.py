@@ -16,7 +16,14 @@ Run = Callable[..., Result]
 
 
 @command("sample")
-@option("--listen", type=ADDRESS, default="127.0.0.1:8080", group="Serving", help="Where to listen.")
+@option(
+    "--listen",
+    type=ADDRESS,
+    default="127.0.0.1:8080",
+    default_variable="POOLMUSTER_SAMPLE_LISTEN_DEFAULT",
+    group="Serving",
+    help="Where to listen.",
+)
 @option("--lease-duration-secs", type=POSITIVE_SECONDS, default=15.0, group="Leases", help="How long.")
 @option("--label", "labels", type=LABEL, multiple=True, group="Serving", help="Labels.")
 @option("--file", "files", type=click.Path(path_type=Path), multiple=True, help="Files.")
@@ -54,6 +61,18 @@ def test_defaults_are_converted_and_not_set(run: Run) -> None:
     assert repr(Address("127.0.0.1", 8080)) in result.stdout
     assert "'lease_duration_secs': 15.0" in result.stdout
     assert "listen set: False" in result.stdout
+
+
+def test_a_variable_can_replace_a_default_and_sets_nothing(run: Run) -> None:
+    image = {"POOLMUSTER_SAMPLE_LISTEN_DEFAULT": "[::]:7"}
+    result = run(**image)
+    assert repr(Address("::", 7)) in result.stdout
+    assert "listen set: False" in result.stdout
+    assert result.stderr == "", "it is a variable that is known"
+    assert repr(Address("::", 8)) in run("--listen", "[::]:8", **image).stdout
+    assert repr(Address("::", 9)) in run(POOLMUSTER_LISTEN="[::]:9", **image).stdout
+    assert repr(Address("127.0.0.1", 8080)) in run(POOLMUSTER_SAMPLE_LISTEN_DEFAULT=" ").stdout
+    assert "[default: [::]:7]" in run("--help", **image).stdout
 
 
 def test_the_function_returns_the_exit_code(run: Run) -> None:

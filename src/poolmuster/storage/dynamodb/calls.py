@@ -126,9 +126,5 @@ class Calls:
         elif error.reason is SourceReason.CLOCK_SKEW:
             ahead_s = self._table_clock.skew_ms(self._clock.monotonic_ms(), self._clock.wall_ms()) / 1000
             where = "ahead of" if ahead_s > 0 else "behind"
-            return Trouble(
-                error.reason,
-                f"{error.detail}; this machine's clock is {abs(ahead_s):.0f} s {where} the table's",
-                code=error.code,
-            )
+            return error.and_also(f"this machine's clock is {abs(ahead_s):.0f} s {where} the table's")
         return error

@@ -285,11 +285,11 @@ class DynamoStore:
         if self._good_ms is None:
             state = SourceState.UNKNOWN
             reason = trouble.reason if trouble else SourceReason.WARMING_UP
-            detail = trouble.detail if trouble else "The first read is under way"
+            detail = trouble.shown if trouble else "The first read is under way"
         elif now_ms - self._good_ms > STALE_AFTER_MS:
             state = SourceState.STALE
             reason = trouble.reason if trouble else SourceReason.TIMEOUT
-            detail = trouble.detail if trouble else "The last good read is too long ago"
+            detail = trouble.shown if trouble else "The last good read is too long ago"
         elif settling_ms > 0:
             state, reason, clears_in_ms = SourceState.STALE, SourceReason.WARMING_UP, settling_ms
             detail = "Most leases in the table had ended: live relays may not have registered again yet"
@@ -335,4 +335,4 @@ _FINAL = frozenset(
 
 
 def _unavailable(trouble: Trouble) -> Unavailable:
-    return Unavailable(f"The registration could not be stored ({trouble.reason}): {trouble.detail}")
+    return Unavailable(f"The registration could not be stored ({trouble.reason}): {trouble.shown}")

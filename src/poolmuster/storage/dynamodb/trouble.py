@@ -1,5 +1,7 @@
 """What DynamoDB's errors mean: each becomes one reason that tells an operator where to look."""
 
+import re
+
 import msgspec
 
 from poolmuster.model.source import SourceReason
@@ -25,23 +27,35 @@ _BY_TYPE = {
     "RequestExpired": SourceReason.CLOCK_SKEW,
     "RequestTimeTooSkewed": SourceReason.CLOCK_SKEW,
     "ResourceNotFoundException": SourceReason.TABLE_MISSING,
+    "InternalServerError": SourceReason.UNREACHABLE,
+    "InternalFailure": SourceReason.UNREACHABLE,
     "ServiceUnavailable": SourceReason.UNREACHABLE,
     "ServiceUnavailableException": SourceReason.UNREACHABLE,
 }
 _SKEW_SIGNS = ("signature expired", "signature not yet current", "is now earlier than", "is still later than")
 _EXPIRED_SIGN = "security token included in the request is expired"
-_GATEWAY_STATUSES = (502, 503, 504)
+_ARN = re.compile(r"\barn:[\w-]+:[^\s\"',;)]*")
 MESSAGE_CHARACTERS = 300
+SERVER_ERROR = 500
 
 
 class Trouble(Exception):
-    """A call that did not succeed: its reason, and one line for people, without secrets."""
+    """A call that did not succeed: its reason, and one line for people, without secrets.
 
-    def __init__(self, reason: SourceReason, detail: str, *, code: str = "") -> None:
+    ``detail`` is for operators: the log and the command line. ``shown`` is for whoever may read the list, and does not
+    say whose account and which role it is.
+    """
+
+    def __init__(self, reason: SourceReason, detail: str, *, code: str = "", shown: str | None = None) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
         self.code = code
+        self.shown = detail if shown is None else shown
+
+    def and_also(self, more: str) -> "Trouble":
+        """The same, with ``more`` to be said about it."""
+        return Trouble(self.reason, f"{self.detail}; {more}", code=self.code, shown=f"{self.shown}; {more}")
 
 
 class ConditionFailed(Exception):
@@ -59,9 +73,7 @@ def error_of(status: int, body: bytes, where: str) -> Trouble | ConditionFailed:
     try:
         error = msgspec.json.decode(body, type=_Error)
     except msgspec.DecodeError:
-        # A proxy or load balancer that cannot reach the table speaks for itself.
-        reason = SourceReason.UNREACHABLE if status in _GATEWAY_STATUSES else SourceReason.BAD_ANSWER
-        return Trouble(reason, f"{where} answered {status} with something that is not an AWS error")
+        return Trouble(_by_status(status), f"{where} answered {status} with something that is not an AWS error")
     return meaning_of(status, error.type.rpartition("#")[2], error.message or error.Message or "", where)
 
 
@@ -70,14 +82,27 @@ def meaning_of(status: int, code: str, text: str, where: str) -> Trouble | Condi
     message = _first_words(text)
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(message)
-    reason = _BY_TYPE.get(code, SourceReason.BAD_ANSWER)
+    reason = _BY_TYPE.get(code) or _by_status(status)
     if any(sign in message.lower() for sign in _SKEW_SIGNS):
         reason = SourceReason.CLOCK_SKEW
     elif _EXPIRED_SIGN in message.lower():
         reason = SourceReason.CREDENTIALS_EXPIRED
     hint = " (a wrong region looks the same)" if reason is SourceReason.TABLE_MISSING else ""
-    said = ": ".join(part for part in (code or "an error without a type", message) if part)
-    return Trouble(reason, f"{where} answered {status} {said}{hint}", code=code)
+    kind = code or "an error without a type"
+    detail, shown = (
+        f"{where} answered {status} {': '.join(part for part in (kind, said) if part)}{hint}"
+        for said in (message, _ARN.sub("(an ARN)", message))
+    )
+    return Trouble(reason, detail, code=code, shown=shown)
+
+
+def _by_status(status: int) -> SourceReason:
+    """What an answer means of which only the status says anything.
+
+    A table that is there but fails, and a proxy or load balancer that cannot reach it, come to the same: it cannot be
+    reached right now, and asking again may help.
+    """
+    return SourceReason.UNREACHABLE if status >= SERVER_ERROR else SourceReason.BAD_ANSWER
 
 
 def _first_words(message: str) -> str:

@@ -32,7 +32,7 @@ def trouble(status: int, kind: str, message: str = "no") -> Trouble:
         (COMMON + "ExpiredTokenException", SourceReason.CREDENTIALS_EXPIRED),
         (PREFIX + "ResourceNotFoundException", SourceReason.TABLE_MISSING),
         (COMMON + "ServiceUnavailable", SourceReason.UNREACHABLE),
-        (PREFIX + "InternalServerError", SourceReason.BAD_ANSWER),
+        (PREFIX + "InternalServerError", SourceReason.UNREACHABLE),
         (PREFIX + "ValidationException", SourceReason.BAD_ANSWER),
         ("", SourceReason.BAD_ANSWER),
     ],
@@ -42,6 +42,24 @@ def test_each_code_has_its_reason(kind: str, reason: SourceReason) -> None:
     assert found.reason is reason
     assert found.code == kind.rpartition("#")[2]
     assert found.detail.startswith("Table t (r, http://e) answered 400 ")
+
+
+def test_an_error_of_the_tables_own_is_known_by_its_status_where_its_code_is_not() -> None:
+    assert trouble(500, PREFIX + "SomethingNew").reason is SourceReason.UNREACHABLE
+    assert trouble(503, COMMON + "ThrottlingException").reason is SourceReason.THROTTLED
+
+
+def test_who_reads_lists_does_not_learn_role_and_account() -> None:
+    role, table = "arn:aws:sts::111122223333:assumed-role/pm/i-1", "arn:aws-cn:dynamodb:cn-north-1:111122223333:table/t"
+    message = f"User: {role} is not authorized to perform: dynamodb:Query on resource: {table}, and so on ({role})"
+    found = trouble(400, COMMON + "AccessDeniedException", message)
+    assert role in found.detail
+    assert "111122223333" not in found.shown
+    for part in ("Table t (r, http://e)", "AccessDeniedException", "not authorized to perform: dynamodb:Query"):
+        assert part in found.shown
+    assert found.shown.endswith("on resource: (an ARN), and so on ((an ARN))")
+    more = found.and_also("more")
+    assert (more.detail, more.shown, more.code) == (f"{found.detail}; more", f"{found.shown}; more", found.code)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +90,7 @@ def test_a_condition_that_did_not_hold_is_no_trouble() -> None:
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (500, SourceReason.BAD_ANSWER),
+        (500, SourceReason.UNREACHABLE),
         (404, SourceReason.BAD_ANSWER),
         (301, SourceReason.BAD_ANSWER),
         (502, SourceReason.UNREACHABLE),
