@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import churn, expiry, fanout, heartbeats, lists, memory
+from bench import churn, expiry, fanout, heartbeats, lists, memory, table
 from bench.programs import LOAD_CORE, SERVER_CORE
 from bench.results import Results
 
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[Results], Awaitable[None]]] = {
     "expiry": expiry.run,
     "memory": memory.run,
     "churn": churn.run,
+    "table": table.run,
 }
 
 

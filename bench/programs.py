@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SERVER_CORE = 0
@@ -88,14 +88,22 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def _running(
-    command: list[str], port: int, ready_path: str, folder: Path, *, observed: bool = False
+def running(
+    command: list[str],
+    port: int,
+    ready_path: str,
+    folder: Path,
+    *,
+    observed: bool = False,
+    core: int = SERVER_CORE,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
+    """A server that is started on ``core``, waited for by ``ready_path``, and ended."""
     with (folder / "log").open("wb") as log:
         # A child inherits its cores, and etcd's scheduler counts them when it starts.
-        os.sched_setaffinity(0, {SERVER_CORE})
+        os.sched_setaffinity(0, {core})
         try:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | dict(env or {}))
         finally:
             os.sched_setaffinity(0, {LOAD_CORE})
         program = Program(process, port, folder, observed=observed)
@@ -119,7 +127,9 @@ def _wait_ready(program: Program, process: "subprocess.Popen[bytes]", path: str)
 
 
 @contextlib.contextmanager
-def poolmuster(*flags: str, observed: bool = False, lease_s: int = LEASE_S) -> Iterator[Program]:
+def poolmuster(
+    *flags: str, observed: bool = False, lease_s: int = LEASE_S, env: Mapping[str, str] | None = None
+) -> Iterator[Program]:
     """The service. ``observed`` measures each turn of its event loop, at the price of a busy core (`bench.server`)."""
     port = free_port()
     module = "bench.server" if observed else "poolmuster"
@@ -129,14 +139,14 @@ def poolmuster(*flags: str, observed: bool = False, lease_s: int = LEASE_S) -> I
             "--limit-pools-per-cluster",
             "20000",
             "--lease-duration-secs",
-            str(LEASE_S),
+            str(lease_s),
             "--heartbeat-interval-secs",
             "3",
             *flags,
         ]
         if observed:
             command[3:3] = [name]
-        with _running(command, port, "/health/live", Path(name), observed=observed) as program:
+        with running(command, port, "/health/live", Path(name), observed=observed, env=env) as program:
             yield program
 
 
@@ -151,5 +161,5 @@ def etcd() -> Iterator[Program]:
             advertise = "--advertise-client-urls" if role == "client" else "--initial-advertise-peer-urls"
             command += [f"--listen-{role}-urls", url, advertise, url]
         command += ["--initial-cluster", f"default=http://127.0.0.1:{peer_port}"]
-        with _running(command, port, "/health", Path(name)) as program:
+        with running(command, port, "/health", Path(name)) as program:
             yield program

@@ -28,6 +28,8 @@ SLICE = 25
 
 
 BODIES: list[bytes] = []
+BUILT: list[Instance] = []
+"""The one that this process serves. It is built before the event loop is."""
 
 
 class Observer:
@@ -39,7 +41,6 @@ class Observer:
         self._turns = Turns()
         self._last_s = 0.0
         self._last_running_s = 0.0
-        self.instance: Instance | None = None
         self._task: asyncio.Task[None] | None = None
         loop.call_soon(self._begin)
 
@@ -66,8 +67,7 @@ class Observer:
 
     async def _renewals(self) -> None:
         """Every odd pool's lease is renewed for the last time within a second; even ones are kept alive after it."""
-        assert self.instance is not None, "built before it serves"
-        registrar, bodies = self.instance.registrar, BODIES
+        registrar, bodies = BUILT[-1].registrar, BODIES
         for start in range(0, POOLS, SLICE):
             for content in bodies[start : start + SLICE]:
                 await registrar.register(registrar.parse(content))
@@ -90,17 +90,15 @@ class Observer:
 def _observed(folder: Path) -> None:
     BODIES.extend(body(number) for number in range(POOLS))
     make_loop, build_instance = uvloop.new_event_loop, program.build_instance
-    observers: list[Observer] = []
 
     def new_event_loop() -> Any:
         loop = make_loop()
-        observers.append(Observer(loop, folder))
+        Observer(loop, folder)  # the loop keeps it
         return loop
 
     def build(*args: Any) -> Instance:
-        instance = build_instance(*args)
-        observers[-1].instance = instance
-        return instance
+        BUILT.append(build_instance(*args))
+        return BUILT[-1]
 
     uvloop.new_event_loop = new_event_loop
     program.build_instance = build  # type: ignore[assignment]  # it hands on what it is given
