@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.instances import HEARTBEAT_S, LEASE_S, Server, eventually, instance, renewing
+from tests.support.model_server import model_server
+from tests.support.ports import free_port
+from tests.support.process import poolmuster
 from tests.support.table_server import Table, TableServer
 from tests.support.watching import watching
 
@@ -75,6 +78,30 @@ async def test_d2_leaving_at_one_is_seen_at_the_other_and_a_dead_relays_pool_end
             gone = await watcher.wait(lambda each: each.type == "removed" and each.event["key"]["dgd_name"] == "dead")
             assert gone.event["cause"] == "expired"
         assert LEASE_S - 0.1 <= time.monotonic() - started_s <= LEASE_S + READ_S * MARGIN
+
+
+async def test_d2_a_relay_that_is_killed_is_gone_at_both_after_one_lease_and_watchers_are_told(
+    tmp_path: Path, one: Server, two: Server
+) -> None:
+    async with model_server(tmp_path) as models, watching(one.url) as at_one, watching(two.url) as at_two:
+        relay = poolmuster(
+            "relay",
+            *("--frontend", models.url, "--discovery", f"{one.url},{two.url}", "--listen", f"127.0.0.1:{free_port()}"),
+            *("--cluster-id", "c", "--namespace", "n", "--name", "a"),
+            folder=tmp_path,
+        )
+        async with relay:
+            await eventually(lambda: lists(two, "a"), LEASE_S * MARGIN)
+            await asyncio.sleep(LEASE_S + READ_S)
+            assert await lists(one, "a")
+            await relay.kill()
+            started_s = time.monotonic()
+            for watcher in (at_one, at_two):
+                assert (await watcher.wait_type("removed")).event["cause"] == "expired"
+                assert watcher.movements == ["added", "removed"]
+            assert LEASE_S - HEARTBEAT_S - 1 <= time.monotonic() - started_s <= LEASE_S + READ_S * MARGIN
+        assert await lists(one)
+        assert await lists(two)
 
 
 async def test_d2_a_lease_of_two_seconds_works(tmp_path: Path, table: Table) -> None:

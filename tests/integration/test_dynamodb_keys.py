@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -132,6 +131,8 @@ async def test_d6_a_key_of_1024_bytes_stored_is_a_pool_and_one_more_is_400(
 
 @pytest.mark.parametrize("character", ["x", "\u00e9"])
 def test_d6_the_limit_is_the_tables_own(each_table: Table, character: str) -> None:
+    from botocore.exceptions import ClientError  # late: what needs no extra is collected without it
+
     item = live_item(registration(), ends_ms=1, lease_ms=1, writer="-/b")
     each_table.put(item | {"sk": {"S": _long(STORED_KEY_LIMIT_BYTES, character).stored}})
     one_more = item | {"sk": {"S": _long(STORED_KEY_LIMIT_BYTES + 1, character).stored}}
