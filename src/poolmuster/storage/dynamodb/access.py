@@ -5,12 +5,9 @@ refreshes them on the path of a call, for seconds; here a task of its own does i
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
-import threading
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +19,7 @@ from botocore.exceptions import ClientError
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
+from poolmuster.storage.dynamodb.threads import in_thread
 from poolmuster.storage.dynamodb.trouble import Trouble
 
 SIGNING_REGION = "us-east-1"
@@ -99,7 +97,7 @@ class Access:
     async def refresh(self) -> None:
         """Look for credentials, or renew them where they are about to expire; off the event loop."""
         try:
-            await _in_thread(self._refresh)
+            await in_thread("aws-credentials", self._refresh)
         except Exception as error:  # noqa: BLE001
             # Each of botocore's providers has errors of its own, a plain RuntimeError and KeyError among them, and
             # none may end the task that tries again.
@@ -155,32 +153,6 @@ class Access:
         request = AWSRequest(method="POST", url=self._place.endpoint_url + "/", data=body, headers=headers)
         SigV4Auth(self._frozen, "dynamodb", self._place.region or SIGNING_REGION).add_auth(request)
         return dict(request.headers.items())
-
-
-async def _in_thread(work: Callable[[], None]) -> None:
-    """Run ``work`` in a thread that nobody waits for at the end: a token service that hangs must not hold the exit."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def finish(error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        error: BaseException | None = None
-        try:
-            work()
-        except BaseException as raised:  # noqa: BLE001  # it is raised again, in the task that waits
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(finish, error)
-
-    threading.Thread(target=run, name="aws-credentials", daemon=True).start()
-    await done
 
 
 def _why(error: Exception) -> str:

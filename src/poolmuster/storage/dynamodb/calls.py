@@ -11,6 +11,7 @@ from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
 from poolmuster.storage.dynamodb.access import Access, Place
 from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page
+from poolmuster.storage.dynamodb.resolver import Resolver
 from poolmuster.storage.dynamodb.table_clock import TableClock
 from poolmuster.storage.dynamodb.trouble import Trouble, error_of
 
@@ -46,7 +47,9 @@ class Calls:
         """
         for target, limit in CONNECTIONS.items():
             self._sessions[target] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=limit), trust_env=True, raise_for_status=False
+                connector=aiohttp.TCPConnector(limit=limit, resolver=Resolver()),
+                trust_env=True,
+                raise_for_status=False,
             )
 
     async def close(self) -> None:

@@ -1,0 +1,38 @@
+"""Work that blocks, in threads that nobody waits for at the end: what hangs must not hold the exit."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(name: str, work: Callable[[], T]) -> T:
+    """What ``work`` returns or raises. Whoever waits can be cancelled at once; the thread goes on by itself.
+
+    The event loop's own threads are waited for when it closes, and a resolver that is silent holds one for ten seconds.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]  # it is the result of ``work``, which may be None
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001  # it is raised again, in the task that waits
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, result, error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done
