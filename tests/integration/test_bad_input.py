@@ -105,6 +105,16 @@ async def test_a_content_type_that_is_not_json_is_415_with_the_header_to_send(po
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("types", [(JSON, "text/plain"), ("text/plain", JSON), (JSON, JSON, JSON)])
+async def test_two_content_types_are_415(port: int, types: tuple[str, ...]) -> None:
+    lines = "".join(f"content-type: {each}\r\n" for each in types)
+    answer = await raw(
+        port, f"POST /pools HTTP/1.1\r\nhost: a.localhost\r\n{lines}content-length: 2\r\n\r\n{{}}".encode()
+    )
+    assert status_of(answer) == 415
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_body_over_the_limit_is_413_before_it_is_read_whole(port: int) -> None:
     head = f"POST /pools HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\n".encode()
     told = await raw(port, head + b"content-length: 10000000\r\n\r\n{")

@@ -225,6 +225,7 @@ async def ends(folder: Path, *arguments: str, env: dict[str, str] | None = None)
         (("--listen", "0.0.0.0:0"), "--allow-anonymous"),
         (("--listen", ":0"), "--allow-anonymous"),
         (("--listen", "[::]:0"), "--allow-anonymous"),
+        (("--listen", "service.localhost:0"), "--allow-anonymous"),
         (("--listen", "127.0.0.1"), "--listen"),
         (("--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"), "--listen"),
         (("--lease-duration-secs", "5"), "--heartbeat-interval-secs"),

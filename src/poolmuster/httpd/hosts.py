@@ -1,4 +1,4 @@
-"""Who may be served without credentials: only this machine, and only under its loopback names.
+"""Whom a service without credentials answers: requests that name this machine's loopback.
 
 The check of ``Host`` keeps a web page from reading a developer's service through a name that its owner lets point to
 127.0.0.1 (DNS rebinding).
@@ -8,7 +8,11 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host``, an address or a name, without brackets, means this machine only."""
+    """Whether ``host``, as a ``Host`` header has it but without brackets, names this machine only.
+
+    To decide where to listen is not its business (`poolmuster.model.address.Address.is_loopback` does): a browser
+    keeps every ``*.localhost`` on this machine, a resolver may not.
+    """
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True

@@ -187,6 +187,9 @@ def url_fault(url: str) -> str | None:
         return "must name a host, and a port other than 0 where it names one"
     if "@" in parts.netloc:
         return "must not carry user information"
+    if "\\" in url:
+        # Some readers of URLs take it for a slash, others for a part of the host: they would go to different hosts.
+        return "must not contain a backslash"
     if "?" in url or "#" in url:
         return "must not have a query or a fragment"
     return None
