@@ -5,7 +5,6 @@ else the error of `poolmuster.model.errors` that the answer stands for.
 """
 
 import json
-import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from yarl import URL
 from poolmuster.client.answers import Answer, Document, Listing, Taken, read_listing
 from poolmuster.client.errors import BadAnswer, Unreachable, error_of
 from poolmuster.client.settings import ClientSettings
-from poolmuster.client.transport import call_timeout, proxy_of
+from poolmuster.client.transport import call_timeout, proxy_of, reason_of
 from poolmuster.client.watch import WatchStream
 from poolmuster.model.key import PoolKey
 from poolmuster.model.wire import RouterReplica
@@ -206,17 +205,4 @@ class DiscoveryApi:
         return BadAnswer(f"What answers at {self.url} is not the discovery service: {what}.")
 
     def _unreachable(self, error: Exception) -> Unreachable:
-        return Unreachable(f"{self.url} cannot be reached: {_reason(error)}.")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not accepted ({error.certificate_error})"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        return os.strerror(number) if number and number > 0 else str(error.os_error) or "no connection"
-    if isinstance(error, TimeoutError):
-        return "it does not answer in time"
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
-        return "the connection was cut"
-    return str(error) or type(error).__name__
+        return Unreachable(f"{self.url} cannot be reached: {reason_of(error)}.")
