@@ -50,7 +50,9 @@ def reason_of(error: Exception) -> str:
         return f"its certificate is not accepted ({error.certificate_error})"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
-        return os.strerror(number) if number and number > 0 else str(error.os_error) or "no connection"
+        if number and number > 0:
+            return os.strerror(number)
+        return error.os_error.strerror or str(error.os_error) or "no connection"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):

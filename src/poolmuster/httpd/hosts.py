@@ -26,6 +26,7 @@ def is_loopback(host: str) -> bool:
 
 def host_of(header: str) -> str | None:
     """The host in a ``Host`` header, without port and brackets; ``None`` where the header is malformed."""
+    header = header.strip(" \t")
     if header.startswith("["):
         host, bracket, rest = header[1:].partition("]")
         return host if bracket and (not rest or _is_port(rest)) else None

@@ -51,7 +51,7 @@ def check_percent_signs(text: str, where: str) -> None:
 class _EncodedPart(Convertor[str]):
     """One part of a path, percent-decoded after the path was split."""
 
-    regex = "[^/]+"
+    regex = "[^/]*"  # an empty part is a bad key, which is told, and no other path
 
     def convert(self, value: str) -> str:
         check_percent_signs(value, "path")

@@ -33,6 +33,9 @@ from poolmuster.service.views import Views
 from poolmuster.storage.memory import MemoryStore
 from poolmuster.wiring.settings import ServeSettings
 
+SPARE_FILES = 256
+"""Open files beside connections: the listeners, the log, what a library opens for a moment."""
+
 STOP_GRACE_S = 4.0
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
 
@@ -118,18 +121,27 @@ def _log_change(change: Change) -> None:
 
 def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT. Raises `OSError` where the address cannot be listened on."""
-    raise_file_limit(settings.limits.connections + 256)
+    wanted_files = settings.limits.connections + SPARE_FILES
+    granted_files = raise_file_limit(wanted_files)
+    if granted_files < wanted_files:
+        log.warning(
+            "This process may open fewer files than --limit-connections needs; connections beyond them will hang",
+            needed=wanted_files,
+            allowed=granted_files,
+        )
     sockets = bind(settings.listen.host, settings.listen.port)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, sockets))
 
 
-def raise_file_limit(wanted: int) -> None:
-    """Let this process have ``wanted`` open files, as far as it may without privileges."""
+def raise_file_limit(wanted: int) -> int:
+    """Let this process have ``wanted`` open files, as far as it may without privileges. Returns how many it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 async def _serve(settings: ServeSettings, sockets: list[socket.socket]) -> None:
@@ -137,14 +149,13 @@ async def _serve(settings: ServeSettings, sockets: list[socket.socket]) -> None:
     metrics = Metrics()
     instance = build_instance(settings, clock, metrics, new_boot_id())
     limits = settings.limits
-    loopback_only = settings.loopback and not settings.allow_anonymous
     server = HttpServer(sockets, limits.http)
     app = build_app(
         instance,
         metrics,
         ApiLimits(body_bytes=limits.body_bytes, streams=limits.streams),
         server.counters,
-        loopback_only=loopback_only,
+        loopback_only=settings.loopback,
     )
     metrics.watch_gc()
     stop = asyncio.Event()
