@@ -204,11 +204,19 @@ def url_fault(url: str) -> str | None:
         return "must name a host, and a port other than 0 where it names one"
     if "@" in parts.netloc:
         return "must not carry user information"
+    if "?" in url or "#" in url:
+        return "must not have a query or a fragment"
+    return _host_fault(url, parts.hostname)
+
+
+def _host_fault(url: str, host: str) -> str | None:
     if "\\" in url:
         # Some readers of URLs take it for a slash, others for a part of the host: they would go to different hosts.
         return "must not contain a backslash"
-    if "?" in url or "#" in url:
-        return "must not have a query or a fragment"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return "must name a host whose labels have 1 to 63 characters"
     return None
 
 
