@@ -70,20 +70,20 @@ class Observer:
         registrar, bodies = BUILT[-1].registrar, BODIES
         for start in range(0, POOLS, SLICE):
             for content in bodies[start : start + SLICE]:
-                await registrar.register(registrar.parse(content))
+                await registrar.take(content)
             await asyncio.sleep(0.001)
         odd, even = bodies[1::2], bodies[0::2]
         begun_s = self._loop.time()
         for start in range(0, len(odd), SLICE):
             for content in odd[start : start + SLICE]:
-                await registrar.register(registrar.parse(content))
+                await registrar.take(content)
             due_s = begun_s + 0.9 * start / len(odd)
             await asyncio.sleep(max(0.0, due_s - self._loop.time()))
         (self._folder / "renewed").touch()
         while True:
             for start in range(0, len(even), SLICE):
                 for content in even[start : start + SLICE]:
-                    await registrar.register(registrar.parse(content))
+                    await registrar.take(content)
                 await asyncio.sleep(0.005)
 
 

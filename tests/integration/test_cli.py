@@ -181,7 +181,7 @@ async def test_a_pipe_that_closes_ends_the_command_quietly(patient: Shell) -> No
     assert await asyncio.to_thread(os.read, read, 10)
     os.close(read)
     _, stderr = await process.communicate()
-    assert (process.returncode, stderr) == (130, b"")
+    assert (process.returncode, stderr) == (1, b"")
 
 
 async def test_the_usable_set_stays_full_through_a_restart(shell: Shell) -> None:

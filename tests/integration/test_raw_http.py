@@ -81,7 +81,6 @@ NOT_HTTP = {
     "HTTP/1.2": get(b"/health/live", version=b"HTTP/1.2"),
     "HTTP/2 by prior knowledge": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "a target without a slash": get(b"pools"),
-    "an absolute target without a path": get(b"http://localhost"),
     "a space in the target": get(b"/po ols"),
     "NUL in the target": get(b"/po\0ols"),
     "not ASCII in the target": get(b"/pools?model=\xc3\xbc"),
@@ -93,6 +92,8 @@ NOT_HTTP = {
     "Content-Length and Transfer-Encoding": POST + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     "Transfer-Encoding and Content-Length": POST + b"transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
     "a transfer encoding there is not": POST + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a transfer coding besides chunked": POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "two transfer codings": POST + b"transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     "chunked, but not last": POST + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
     "a length with a sign": POST + b"content-length: +2\r\n\r\n{}",
     "a negative length": POST + b"content-length: -2\r\n\r\n{}",
@@ -118,6 +119,7 @@ ODD = {
     "OPTIONS of all": (b"OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n", 404),
     "an absolute target": (get(b"http://localhost/status"), 200),
     "an absolute target with IPv6": (get(b"http://[::1]:80/status"), 200),
+    "an absolute target without a path": (get(b"http://localhost?"), 200),
     "an absolute target of another host": (get(b"http://evil.example/status"), 421),
     "another host in an absolute target's header": (
         get(b"http://localhost/status", host=b"host: evil.example\r\n"),
@@ -169,6 +171,25 @@ async def test_http_1_0_gets_no_chunks_and_its_connection_ends(port: int) -> Non
     assert ended
     assert b"transfer-encoding" not in head
     assert "pools" in json.loads(body)
+
+
+async def test_a_watcher_that_goes_is_noticed_though_a_request_waits_behind_its_watch(port: int) -> None:
+    for ending in (asyncio.StreamWriter.close, lambda writer: writer.transport.abort()):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(get(b"/pools/watch") + get(b"/health/live"))
+        await asyncio.sleep(QUIET_S)
+        ending(writer)
+    async with aiohttp.ClientSession() as session, asyncio.timeout(3):
+        watchers = -1
+        while watchers != 0:
+            async with session.get(f"http://127.0.0.1:{port}/status") as answer:
+                watchers = (await answer.json())["watchers"]
+
+
+async def test_http_1_0_is_not_told_to_continue(port: int) -> None:
+    request = POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"expect: 100-continue\r\ncontent-length: 2\r\n\r\n{}"
+    said, _ = await say(port, request)
+    assert statuses(said) == [400]
 
 
 async def test_pipelined_requests_are_answered_in_order(port: int) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -225,6 +226,7 @@ async def ends(folder: Path, *arguments: str, env: dict[str, str] | None = None)
         (("--listen", "0.0.0.0:0"), "--allow-anonymous"),
         (("--listen", ":0"), "--allow-anonymous"),
         (("--listen", "[::]:0"), "--allow-anonymous"),
+        (("--listen", "service.localhost:0"), "--allow-anonymous"),
         (("--listen", "127.0.0.1"), "--listen"),
         (("--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"), "--listen"),
         (("--lease-duration-secs", "5"), "--heartbeat-interval-secs"),
@@ -302,6 +304,30 @@ async def test_it_serves_other_machines_when_it_is_told_to_and_says_so(tmp_path:
         async with session.get(f"http://[::1]:{port}/pools") as answer:
             assert answer.status == 200
     assert "--allow-anonymous" in program.stderr
+
+
+async def test_allowing_anyone_does_not_open_a_service_of_this_machine_to_other_names(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/pools"
+    async with (
+        poolmuster(
+            *("serve", "--listen", f"127.0.0.1:{port}", "--allow-anonymous"),
+            folder=tmp_path,
+            ready_url=f"http://127.0.0.1:{port}/health/live",
+        ),
+        aiohttp.ClientSession() as session,
+        session.get(url, headers={"Host": "evil.example"}) as answer,
+    ):
+        assert answer.status == 421
+
+
+async def test_a_limit_of_open_files_below_that_of_connections_is_told(tmp_path: Path) -> None:
+    port = free_port()
+    command = f"ulimit -n 1000; exec {sys.executable} -m poolmuster serve --listen 127.0.0.1:{port}"
+    ready_url = f"http://127.0.0.1:{port}/health/live"
+    async with Program("bash", "-c", command, folder=tmp_path, ready_url=ready_url) as program:
+        assert "--limit-connections" in program.stderr
+        assert "10256" in program.stderr
 
 
 async def test_an_anonymous_service_of_this_machine_answers_to_loopback_names_only(service: Service) -> None:

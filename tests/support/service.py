@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -132,6 +133,7 @@ class Service:
         **settings: Any,
     ) -> None:
         self.clock = clock or ManualClock()
+        self.draw: Callable[[int, int], int] = min
         limits = limits or ServeLimits()
         self.metrics = Metrics()
         self.settings = ServeSettings(limits=limits, **settings)
@@ -142,10 +144,13 @@ class Service:
             ApiLimits(body_bytes=limits.body_bytes, streams=streams),
             HttpCounters(),
             loopback_only=loopback_only,
-            random_ms=lambda low, high: low,
+            random_ms=self._random_ms,
         )
         self.streams: list[Stream] = []
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _random_ms(self, low: int, high: int) -> int:
+        return self.draw(low, high)
 
     async def __aenter__(self) -> Self:
         instance = self.instance

@@ -52,7 +52,7 @@ def build_app(
         Route("/pools/watch", Resource(asgi={"GET": watch})),
         Route(KEY_PATH, Resource(GET=pools.one, DELETE=pools.leave)),
         Route("/routers", Resource(GET=meta.routers)),
-        Route("/changes", Resource(GET=meta.changes)),
+        Route("/changes", Resource(asgi={"GET": meta.changes})),
         Route("/status", Resource(GET=meta.status)),
         Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=meta.ready)),

@@ -1,11 +1,50 @@
 """Changes as they are shown in ``GET /changes`` and among the last changes of one pool."""
 
-from poolmuster.api.shapes import AddedEntry, ChangedEntry, ChangeEntry, CompletenessEntry, RemovedEntry, pool_of
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+
+import msgspec
+
+from poolmuster.api.shapes import (
+    AddedEntry,
+    ChangedEntry,
+    ChangeEntry,
+    Changes,
+    CompletenessEntry,
+    RemovedEntry,
+    pool_of,
+)
+from poolmuster.core.translation import translate
 from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.selector import Selector
 from poolmuster.model.source import is_complete
 
+CHANGES_A_PIECE = 100
+EMPTY_LIST = b'{"changes":['
 
-def change_entries(boot_id: str, changes: list[Change]) -> list[ChangeEntry]:
+
+async def stream_changes(
+    answer: Changes, changes: list[Change], selector: Selector, boot_id: str
+) -> AsyncIterator[bytes]:
+    """``answer``, which is without changes, as JSON with those of ``changes`` that ``selector`` lets see.
+
+    In pieces, each put together when the one before was taken: all that is remembered may be tens of megabytes.
+    """
+    encoded = msgspec.json.encode(answer)
+    yield EMPTY_LIST
+    separator = b""
+    left = iter(changes)
+    while piece := list(islice(left, CHANGES_A_PIECE)):
+        seen = [shown for change in piece if (shown := translate(change, selector)) is not None]
+        if seen:
+            yield separator + msgspec.json.encode(change_entries(boot_id, seen))[1:-1]
+            separator = b","
+        await asyncio.sleep(0)
+    yield encoded[len(EMPTY_LIST) :]
+
+
+def change_entries(boot_id: str, changes: Iterable[Change]) -> list[ChangeEntry]:
     """``changes`` in the form of the interface."""
     return [_entry(f"{boot_id}.{change.number}", change) for change in changes]
 

@@ -124,6 +124,7 @@ class Lists:
             return self._make(await self._instance.views.listing(query.selector), query)
         made = self._answers.get(query.selector)
         if made is not None and self._still_good(made):
+            self._answers.move_to_end(query.selector)
             return made
         answer = self._make(await self._instance.views.listing(query.selector), query)
         self._answers[query.selector] = answer

@@ -1,17 +1,18 @@
 """Paths about the service itself: routers, changes, status, health, metrics."""
 
+import re
 from collections.abc import Callable
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from poolmuster.api.changes import change_entries
+from poolmuster.api.changes import stream_changes
 from poolmuster.api.lists import Lists
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.query import check_known, parameters, single
 from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
-from poolmuster.core.translation import translate
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.probes import exposition, fine
 from poolmuster.model.errors import Fault, InvalidInput, Unavailable
@@ -22,6 +23,8 @@ from poolmuster.service.instance import Instance
 
 DEFAULT_SINCE_S = 300.0
 CONFLICTS_SHOWN = 1000
+
+_SECONDS = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 
 
 def json_response(content: object) -> Response:
@@ -53,26 +56,30 @@ class Meta:
         check_known(parameters(request.scope), ())
         return json_response(Routers(routers=self._instance.facts.routers))
 
-    async def changes(self, request: Request) -> Response:
-        """``GET /changes``."""
-        found = parameters(request.scope)
+    async def changes(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """``GET /changes``: plain ASGI, as the answer is sent piece by piece."""
+        found = parameters(scope)
         check_known(found, (*FILTERS, "since"))
         since_s = _since(single(found, "since"))
         selector = parse_selector((name, value) for name, value in found if name != "since")
         clock, projection = self._instance.clock, self._projection
         now_ms, now_at_ms = clock.monotonic_ms(), clock.wall_ms()
         start_ms = now_ms - round(since_s * 1000)
-        seen = (translate(change, selector) for change in projection.history.newer_than(start_ms))
         known_ms = projection.history.known_since_ms
-        return json_response(
-            Changes(
-                changes=change_entries(projection.boot_id, [change for change in seen if change is not None]),
-                since_at_ms=now_at_ms - now_ms + start_ms,
-                known_since_at_ms=now_at_ms - now_ms + known_ms,
-                reaches_back=known_ms <= start_ms,
-                revision=projection.revision,
-            )
+        answer = Changes(
+            changes=[],
+            since_at_ms=now_at_ms - now_ms + start_ms,
+            known_since_at_ms=now_at_ms - now_ms + known_ms,
+            reaches_back=known_ms <= start_ms,
+            revision=projection.revision,
         )
+        pieces = stream_changes(answer, projection.history.newer_than(start_ms), selector, projection.boot_id)
+        headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["method"] != "HEAD":
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
     async def status(self, request: Request) -> Response:
         """``GET /status``."""
@@ -94,7 +101,7 @@ class Meta:
                 lease_ms=facts.lease_ms,
                 heartbeat_interval_ms=facts.heartbeat_interval_ms,
                 pools=len(projection.listing),
-                registrations_bytes=projection.listing.body_bytes,
+                registrations_bytes=projection.listing.registrations_bytes,
                 clusters=projection.clusters,
                 complete=now.complete,
                 revision=projection.revision,
@@ -132,10 +139,7 @@ def _conflict(key: PoolKey, conflict: Conflict) -> PoolConflict:
 def _since(text: str | None) -> float:
     if text is None:
         return DEFAULT_SINCE_S
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
+    seconds = float(text) if _SECONDS.fullmatch(text) else -1.0
     if not 0 <= seconds <= 10**9:
         raise InvalidInput("The time span is not valid.", (Fault("since", "is a number of seconds, 0 or more"),))
     return seconds

@@ -117,7 +117,7 @@ class InstanceCollector(Collector):
         yield self._pools()
         history = projection.history
         gauges = {
-            "poolmuster_registrations_bytes": ("Size of the listed pools", projection.listing.body_bytes),
+            "poolmuster_registrations_bytes": ("Size of the listed pools", projection.listing.registrations_bytes),
             "poolmuster_history_changes": ("Changes held for watchers to resume from", len(history)),
             "poolmuster_history_bytes": ("Size of the held changes", history.size_bytes),
             "poolmuster_conflicted_pools": ("Pools with a conflict now", len(projection.conflicts())),

@@ -11,7 +11,7 @@ import msgspec
 from poolmuster import __version__
 from poolmuster.api import shapes
 from poolmuster.model.change import LeaveReason
-from poolmuster.model.registration import RegistrationDocument
+from poolmuster.model.registration import RELAY_ID_LIMIT, RegistrationDocument
 from poolmuster.model.wire import Problem, Registered
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ SAMPLES = Path(__file__).with_name("samples.json")
 
 _PROBLEMS = {
     400: "The input breaks a rule; `errors` names each place. Nothing was changed.",
-    404: "The pool is neither listed nor remembered, or a part of the path is empty.",
+    404: "The pool is neither listed nor remembered.",
     405: "The path exists, the method does not.",
     406: "None of the media types in `Accept` can be produced.",
     408: "The request did not arrive in time.",
@@ -217,7 +217,7 @@ def _one(samples: Json) -> Json:
             _query(
                 "relay_id",
                 "Only while this relay is the latest to have registered.",
-                {"type": "string", "minLength": 1},
+                {"type": "string", "minLength": 1, "maxLength": RELAY_ID_LIMIT},
             ),
             _query("reason", "Why.", {"type": "string", "enum": list(LeaveReason)}),
             _query("detail", "For people; its first 1,000 characters are kept.", _STRING),

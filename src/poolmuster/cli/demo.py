@@ -21,6 +21,7 @@ from poolmuster.demo.plan import DemoPlan, make_plan, relay_name, server_name, s
 from poolmuster.model.errors import PoolmusterError
 
 SERVICE = "discovery service"
+MODEL_SERVER = "poolmuster.demo.model_server"
 START_LIMIT_S = 20.0
 LOOK_AGAIN_S = 0.1
 LAST_LOOK_S = 0.3
@@ -41,7 +42,7 @@ async def _demo(for_s: float | None) -> int:
     async with Children(announce.death) as children:
         await children.start(SERVICE, "poolmuster", plan.service_arguments)
         for pool in plan.pools:
-            await children.start(server_name(pool), "poolmuster.demo.model_server", pool.model_server_arguments)
+            await children.start(server_name(pool), MODEL_SERVER, pool.model_server_arguments)
             await children.start(relay_name(pool), "poolmuster", pool.relay_arguments(plan.service_url))
         if not await _is_up(plan, children, stop):
             return ExitCode.GOOD if stop.is_set() else _cannot_start(children.all[SERVICE])
@@ -98,7 +99,7 @@ class Announcer:
             urls[relay_name(pool)] = f"http://127.0.0.1:{pool.relay_port}/status"
         width = max(map(len, children.all))
         lines += [f"  {name:<{width}}  pid {child.pid:<8} {urls[name]}" for name, child in children.all.items()]
-        lines += ["", f"What they log is in {children.folder}/. To try in another terminal:", ""]
+        lines += ["", f"What they log is in {children.folder}/ until the demo ends. To try in another terminal:", ""]
         pids = {name: child.pid for name, child in children.all.items()}
         for what, line in suggestions(self._plan, pids, program()):
             lines += [f"  # {what}", f"  {line}"]
@@ -107,11 +108,16 @@ class Announcer:
 
     def death(self, child: Child) -> None:
         """A child ended by itself, or somebody ended it."""
-        self._say(f"died      {child.name} (pid {child.pid}) {child.ending}")
-        pool = next((pool for pool in self._plan.pools if relay_name(pool) == child.name), None)
-        if pool is not None:
-            again = shlex.join(pool.relay_arguments(self._plan.service_url))
-            self._say(f"          to start it again: {program()} {again}")
+        self._say(f"{'died' if child.failed else 'ended':<10}{child.name} (pid {child.pid}) {child.ending}")
+        for pool in self._plan.pools:
+            if child.name == relay_name(pool):
+                self._say_again(f"{program()} {shlex.join(pool.relay_arguments(self._plan.service_url))}")
+            if child.name == server_name(pool):
+                arguments = shlex.join(["-m", MODEL_SERVER, *pool.model_server_arguments])
+                self._say_again(f"{shlex.quote(from_here(sys.executable))} {arguments}")
+
+    def _say_again(self, line: str) -> None:
+        self._say(f"          to start it again: {line}")
 
     def _say(self, line: str) -> None:
         if self.view is not None:
@@ -124,6 +130,11 @@ def program() -> str:
     """How the shell from which the demo was started calls poolmuster."""
     name = Path(sys.argv[0])
     if name.name == "poolmuster" and name.exists():
-        relative = os.path.relpath(name)
-        return shlex.quote(str(name) if relative.startswith("..") else relative)
-    return f"{shlex.quote(sys.executable)} -m poolmuster"
+        return shlex.quote(from_here(str(name)))
+    return f"{shlex.quote(from_here(sys.executable))} -m poolmuster"
+
+
+def from_here(path: str) -> str:
+    """``path`` as short as it can be written: from the working directory, where it lies below that."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

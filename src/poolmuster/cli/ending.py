@@ -14,7 +14,7 @@ from poolmuster.model.errors import InvalidInput, PoolmusterError
 
 
 class ExitCode(IntEnum):
-    """The exit codes of all commands. ``INTERRUPTED``: by Ctrl-C, or because nobody reads the output any more."""
+    """The exit codes of all commands. ``INTERRUPTED`` is what a shell calls an end by Ctrl-C."""
 
     GOOD = 0
     FAILED = 1
@@ -31,7 +31,8 @@ def say(text: str) -> None:
 def describe(error: PoolmusterError) -> str:
     """An error of ours in one line, with each place that is at fault."""
     faults = error.faults if isinstance(error, InvalidInput) else ()
-    return " ".join([error.detail, *(f"{fault.pointer or 'It'}: {fault.detail}." for fault in faults)])
+    places = (f"{fault.pointer}: {fault.detail}." if fault.pointer else f"({fault.detail})" for fault in faults)
+    return " ".join([error.detail, *places])
 
 
 class Ending(click.Command):
@@ -72,7 +73,11 @@ class Ending(click.Command):
             return ExitCode.INTERRUPTED
         except BrokenPipeError:
             _let_go_of_stdout()
-            return ExitCode.INTERRUPTED
+            return ExitCode.FAILED
+        except OSError as error:
+            _let_go_of_stdout()
+            say(f"poolmuster: {error.strerror or error}")
+            return ExitCode.FAILED
         return ExitCode.GOOD if code is None else int(code)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -83,7 +88,7 @@ class Ending(click.Command):
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
         except BrokenPipeError:
             _let_go_of_stdout()
-            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+            raise click.exceptions.Exit(ExitCode.FAILED) from None
 
 
 def _let_go_of_stdout() -> None:

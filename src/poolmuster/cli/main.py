@@ -1,5 +1,7 @@
 """``poolmuster``: one command, whose subcommands are imported only when they are used."""
 
+import os
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -57,6 +59,9 @@ def cli() -> None:
 
 def main() -> Any:
     """The entry point of the console script."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us: what we say is for nobody
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  # for the life of the process
     return cli.main(prog_name="poolmuster")
 
 

@@ -49,6 +49,12 @@ class Option(click.Option):
         value = os.environ.get(self.default_variable or "", "")
         return super().get_default(ctx, call) if is_unset(value) else value
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        cast = super().type_cast_value(ctx, value)
+        if not isinstance(self.type, click.Path | click.File) and _has_undecoded_bytes(cast):
+            raise click.BadParameter("is not UTF-8.", ctx=ctx, param=self)
+        return cast
+
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         value = super().resolve_envvar_value(ctx)
         return None if value is None or is_unset(value) else value
@@ -66,6 +72,13 @@ class Option(click.Option):
         if source is ParameterSource.ENVIRONMENT:
             return f"{hint} (set by {self.envvar})"
         return f"{hint} (or {self.envvar})" if source is ParameterSource.DEFAULT and self.required else hint
+
+
+def _has_undecoded_bytes(value: Any) -> bool:
+    """Bytes of the command line that are not UTF-8 are lone surrogates here, which nothing on the wire can carry."""
+    if isinstance(value, tuple | list):
+        return any(map(_has_undecoded_bytes, value))
+    return isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value)
 
 
 class Command(Ending):

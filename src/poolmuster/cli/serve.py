@@ -22,7 +22,7 @@ DEFAULTS = ServeSettings()
 _LIMITS = {
     "pools": (int, "Pools listed at once; renewals are never refused."),
     "pools_per_cluster": (int, "Pools of one cluster listed at once."),
-    "registrations_bytes": (int, "Bytes of all listed registrations together."),
+    "registrations_bytes": (int, "Bytes of all listed registrations together, in memory."),
     "body_bytes": (int, "Bytes of one request's body."),
     "body_secs": (float, "Seconds for a request's body to arrive."),
     "head_bytes": (int, "Bytes of one request's head."),

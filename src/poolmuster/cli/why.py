@@ -40,7 +40,7 @@ def command(key: PoolKey, model: str | None, **values: Any) -> int:
         click.echo(visible(f"{mark:<6} {step.name:<13} {step.text}"))
     failed = next((step for step in steps if step.good is False), None)
     if failed is not None:
-        what = "listed, but does not serve it" if failed.name == "model" else "not listed"
+        what = "listed, but does not serve the model" if failed.name == "model" else "not listed"
         click.echo(visible(f"{key_text(key)} is {what}: {failed.name}: {failed.text}"))
         return ExitCode.FAILED
     click.echo(f"{key_text(key)} is listed")
@@ -72,7 +72,8 @@ def steps_of(report: Document, model: str | None, now_ms: int) -> list[Step]:
         steps.append(Step("conflict", None, f"relays register it in turn: {names}"))
     if model is not None and listed:
         names_served = model_names(_object(report.get("pool")) or {})
-        text = f"{model} is listed" if model in names_served else f"it lists {', '.join(names_served) or 'no model'}"
+        served = ", ".join(names_served) or "no model"
+        text = f"{model} is listed" if model in names_served else f"{model} is not among what it lists: {served}"
         steps.append(Step("model", model in names_served, text))
     if not listed:
         steps += _completeness(report.get("complete") is True, read_sources(report.get("sources")))
@@ -82,7 +83,7 @@ def steps_of(report: Document, model: str | None, now_ms: int) -> list[Step]:
 def _listed(report: Document, now_ms: int) -> list[Step]:
     lease = _object(report.get("lease")) or {}
     relay = lease.get("relay_id")
-    steps = [Step("registration", True, f"registered by relay {relay}" if relay else "registered, by nobody named")]
+    steps = [Step("registration", True, f"registered by relay {relay}" if relay else "registered without a relay_id")]
     ends_at_ms = lease.get("ends_at_ms")
     if isinstance(ends_at_ms, int):
         steps.append(Step("lease", True, f"ends in {duration(ends_at_ms - now_ms)} unless renewed"))

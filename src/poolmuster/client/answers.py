@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from poolmuster.model.key import KEY_PARTS, PoolKey
+from poolmuster.model.wire import Registered
 
 Document = dict[str, Any]
 """A JSON object as it came."""
@@ -55,6 +56,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     document: Document
     body: bytes
     instance: str | None = None
+    status: int = 200
+
+
+class Taken(Registered, frozen=True, kw_only=True):
+    """Answer to a registration. ``created`` tells whether the pool was not listed before."""
+
+    created: bool
 
 
 def key_of(document: Any) -> PoolKey | None:

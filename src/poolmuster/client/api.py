@@ -5,9 +5,9 @@ else the error of `poolmuster.model.errors` that the answer stands for.
 """
 
 import json
-import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, TypedDict
 from urllib.parse import quote, urlencode
 
@@ -15,13 +15,13 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from poolmuster.client.answers import Answer, Document, Listing, read_listing
+from poolmuster.client.answers import Answer, Document, Listing, Taken, read_listing
 from poolmuster.client.errors import BadAnswer, Unreachable, error_of
 from poolmuster.client.settings import ClientSettings
-from poolmuster.client.transport import call_timeout, proxy_of
+from poolmuster.client.transport import call_timeout, proxy_of, reason_of
 from poolmuster.client.watch import WatchStream
 from poolmuster.model.key import PoolKey
-from poolmuster.model.wire import Registered, RouterReplica
+from poolmuster.model.wire import RouterReplica
 
 ERROR_LIMIT_BYTES = 256 * 1024
 NDJSON = "application/x-ndjson"
@@ -66,7 +66,7 @@ class DiscoveryApi:
         self._settings = settings
         self._proxy = proxy_of(self.url)
 
-    async def register(self, registration: bytes | Mapping[str, Any], *, timeout_s: float | None = None) -> Registered:
+    async def register(self, registration: bytes | Mapping[str, Any], *, timeout_s: float | None = None) -> Taken:
         """Register a pool or renew its lease, by the document or its JSON bytes.
 
         Raises `InvalidInput`, `RelayLeft`, `LimitReached` and others; see the module.
@@ -74,7 +74,7 @@ class DiscoveryApi:
         body = registration if isinstance(registration, bytes) else json.dumps(registration).encode()
         answer = await self._call("POST", "/pools", body=body, timeout_s=timeout_s)
         try:
-            return msgspec.convert(answer.document, Registered)
+            return msgspec.convert(answer.document | {"created": answer.status == HTTPStatus.CREATED}, Taken)
         except msgspec.ValidationError as error:
             raise self._bad(f"its answer to a registration is not one ({error})") from error
 
@@ -167,7 +167,8 @@ class DiscoveryApi:
                 instance = response.headers.get("Poolmuster-Instance")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(error) from error
-        return Answer(document=self._object(raw) if expects_body else {}, body=raw, instance=instance)
+        document = self._object(raw) if expects_body else {}
+        return Answer(document=document, body=raw, instance=instance, status=response.status)
 
     def _at(self, path: str, pairs: Pairs) -> URL:
         query = "?" + urlencode(pairs, quote_via=quote, safe="") if pairs else ""
@@ -178,7 +179,8 @@ class DiscoveryApi:
             raw = await self._read(response, ERROR_LIMIT_BYTES)
             raise error_of(self.url, response.status, response.headers, raw)
         if not 200 <= response.status < 300:
-            raise self._bad(f"it answered {response.status}")
+            redirect = ", and redirects are not followed" if 300 <= response.status < 400 else ""
+            raise self._bad(f"it answered {response.status}{redirect}")
 
     async def _read(self, response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         parts: list[bytes] = []
@@ -203,17 +205,4 @@ class DiscoveryApi:
         return BadAnswer(f"What answers at {self.url} is not the discovery service: {what}.")
 
     def _unreachable(self, error: Exception) -> Unreachable:
-        return Unreachable(f"{self.url} cannot be reached: {_reason(error)}.")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not accepted ({error.certificate_error})"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        return os.strerror(number) if number and number > 0 else str(error.os_error) or "no connection"
-    if isinstance(error, TimeoutError):
-        return "it does not answer in time"
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
-        return "the connection was cut"
-    return str(error) or type(error).__name__
+        return Unreachable(f"{self.url} cannot be reached: {reason_of(error)}.")

@@ -44,6 +44,22 @@ def proxy_of(url: str) -> str | None:
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy or None
 
 
+def reason_of(error: Exception) -> str:
+    """Why a call got no whole answer, in a few words for people."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not accepted ({error.certificate_error})"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        if number and number > 0:
+            return os.strerror(number)
+        return error.os_error.strerror or str(error.os_error) or "no connection"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
+        return "the connection was cut"
+    return str(error) or type(error).__name__
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback

@@ -1,7 +1,8 @@
 """Two relays that speak for one pool in turn (rule L9).
 
 Relay A, then B, then A again within one lease is a conflict: two deployments share a key, or a rolling update of a
-relay overlaps. It ends when a lease has passed without another turn.
+relay overlaps. It ends when a lease has passed without another turn. That one of them left in between is no excuse: the
+other had spoken for the pool before.
 """
 
 import msgspec
@@ -37,6 +38,10 @@ class Conflicts:
     def left(self, key: PoolKey, relay: tuple[str, int]) -> None:
         """``relay`` (its id, and when it last registered) deregistered; a successor may come, and then it again."""
         self._note(key, *relay)
+
+    def latest(self, key: PoolKey) -> tuple[str, int] | None:
+        """The relay of ``key`` that registered last, and when, of those that are remembered."""
+        return max(self._trails.get(key, {}).items(), key=lambda relay: relay[1], default=None)
 
     def turn(self, key: PoolKey, previous: tuple[str, int], relay_id: str, now_ms: int, lease_ms: int) -> bool:
         """``relay_id`` registers after ``previous`` (another relay, and when it last did).

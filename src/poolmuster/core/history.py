@@ -7,6 +7,7 @@ from collections import deque
 from itertools import islice
 
 from poolmuster.model.change import Change
+from poolmuster.model.key import PoolKey
 
 OVERHEAD_BYTES = 256
 """What one change costs beside the bodies it keeps alive."""
@@ -14,7 +15,7 @@ OVERHEAD_BYTES = 256
 
 def change_bytes(change: Change) -> int:
     """What keeping ``change`` costs: a body that it replaced is kept alive by it alone."""
-    return OVERHEAD_BYTES + (len(change.before.body) if change.before is not None else 0)
+    return OVERHEAD_BYTES + (change.before.size_bytes if change.before is not None else 0)
 
 
 class History:
@@ -61,6 +62,11 @@ class History:
     def latest(self) -> list[Change]:
         """Every change that is held, oldest first."""
         return list(self._changes)
+
+    def latest_of(self, key: PoolKey, at_most: int) -> list[Change]:
+        """The latest changes of one pool, at most so many, oldest first."""
+        found = (change for change in reversed(self._changes) if change.pool is not None and change.pool.key == key)
+        return list(islice(found, at_most))[::-1]
 
     def newer_than(self, clock_ms: int) -> list[Change]:
         """The changes that happened after ``clock_ms`` of the monotonic clock, oldest first."""

@@ -54,7 +54,7 @@ class Listing:
         self._pages: list[Page] = []
         self._firsts: list[PoolKey] = []
         self.count = 0
-        self.body_bytes = 0
+        self.registrations_bytes = 0
         self.digest = 0
         given = pools or []
         for start in range(0, len(given), PAGE_POOLS):
@@ -81,7 +81,7 @@ class Listing:
 
     def _account(self, pool: Pool, sign: int) -> None:
         self.count += sign
-        self.body_bytes += sign * len(pool.body)
+        self.registrations_bytes += sign * pool.size_bytes
         self.digest = (self.digest + sign * pool.digest) & _DIGEST_MASK
 
     def _locate(self, key: PoolKey) -> tuple[int, int, bool]:

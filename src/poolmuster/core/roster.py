@@ -20,6 +20,9 @@ from poolmuster.model.change import Cause, ChangeKind, Departure, LeaveReason
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool, Registration
 
+LOOKS_AN_END = 10
+"""How many ends in the queue are looked at for one lease that may end."""
+
 SPARE_ENDS = 1000
 """How many ends of pools that already left may stand in the queue, beside one for each that lives."""
 
@@ -94,8 +97,9 @@ class Roster:
         ends_ms = started_ms + renewal.remaining_ms
         entry = self._entries.get(key)
         if entry is None:
-            relay = None if registration.relay_id is None else (registration.relay_id, started_ms)
-            self._entries[key] = Entry(registration, renewal.lease_ms, ends_ms, ends_ms, started_ms, relay)
+            entry = Entry(registration, renewal.lease_ms, ends_ms, ends_ms, started_ms, self.conflicts.latest(key))
+            self._note_relay(key, entry, registration.relay_id, started_ms, renewal.lease_ms)
+            self._entries[key] = entry
             self._longest_lease_ms = max(self._longest_lease_ms, renewal.lease_ms)
             self._push(ends_ms, key)
             return Step(kind=ChangeKind.ADDED, after=pool)
@@ -134,10 +138,15 @@ class Roster:
         )
 
     def end_leases(self, now_ms: int, at_most: int) -> list[Step]:
-        """End at most ``at_most`` of the leases that are over. A shorter answer means that none is left."""
+        """End at most ``at_most`` of the leases that are over; `any_over` says whether to come again.
+
+        Ends that were put off by a renewal cost time as well, so at most ten times as many of them are looked at.
+        """
         lease_now_ms = self.lease_time_ms(now_ms)
         steps: list[Step] = []
-        while self._ends and self._ends[0][0] <= lease_now_ms and len(steps) < at_most:
+        for _ in range(LOOKS_AN_END * at_most):
+            if not self.any_over(now_ms) or len(steps) == at_most:
+                break
             ends_ms, key = heapq.heappop(self._ends)
             entry = self._entries.get(key)
             if entry is None or entry.queued_ms != ends_ms:
@@ -148,6 +157,10 @@ class Roster:
             del self._entries[key]
             steps.append(Step(kind=ChangeKind.REMOVED, before=entry.registration.pool, cause=Cause.EXPIRED))
         return steps
+
+    def any_over(self, now_ms: int) -> bool:
+        """Whether there are leases to end, or to be looked at, as some may have been renewed."""
+        return bool(self._ends) and self._ends[0][0] <= self.lease_time_ms(now_ms)
 
     def _queue(self, key: PoolKey, entry: Entry, ends_ms: int) -> None:
         entry.queued_ms = ends_ms

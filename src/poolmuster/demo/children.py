@@ -41,6 +41,11 @@ class Child:
         return self._process.returncode is None
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended, and not in good order."""
+        return bool(self._process.returncode)
+
+    @property
     def ending(self) -> str:
         """How it ended, for people."""
         code = self._process.returncode

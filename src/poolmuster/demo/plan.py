@@ -146,7 +146,7 @@ def suggestions(plan: DemoPlan, pids: dict[str, int], program: str) -> Iterator[
     )
     yield "a relay dies: its pool expires one lease after", f"kill -9 {pids[relay_name(first)]}"
     yield "a relay stops: its pool leaves at once", f"kill {pids[relay_name(second)]}"
-    yield "a model server dies: its relay notices", f"kill -9 {pids[server_name(second)]}"
+    yield "a model server dies: its relay, if it still runs, notices", f"kill -9 {pids[server_name(second)]}"
 
 
 def relay_name(pool: DemoPool) -> str:

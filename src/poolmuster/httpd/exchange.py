@@ -93,6 +93,11 @@ class Exchange:
         self._task = loop.create_task(self._run(app, tasks))
         tasks.add(self._task)
 
+    def disconnect(self) -> None:
+        """The client has gone: whoever waits for the rest of the request, or for its end, is told."""
+        self.disconnected = True
+        self.message_event.set()
+
     async def _run(self, app: ASGIApp, tasks: set["asyncio.Task[None]"]) -> None:
         """Whatever ``app`` leaves undone closes the connection: the client must not wait for it."""
         try:
@@ -208,7 +213,8 @@ class Exchange:
                 lines += 1
         head = b"".join(parts)
         # No value comes from a request today. Were one ever to, it must not be able to write headers of its own.
-        assert head.count(b"\n") == lines, "a header is one line"
+        if head.count(b"\n") != lines:
+            raise ValueError("a header is one line")
         return head + b"\r\n"
 
 

@@ -1,4 +1,4 @@
-"""Who may be served without credentials: only this machine, and only under its loopback names.
+"""Whom a service without credentials answers: requests that name this machine's loopback.
 
 The check of ``Host`` keeps a web page from reading a developer's service through a name that its owner lets point to
 127.0.0.1 (DNS rebinding).
@@ -8,7 +8,11 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host``, an address or a name, without brackets, means this machine only."""
+    """Whether ``host``, as a ``Host`` header has it but without brackets, names this machine only.
+
+    To decide where to listen is not its business (`poolmuster.model.address.Address.is_loopback` does): a browser
+    keeps every ``*.localhost`` on this machine, a resolver may not.
+    """
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -22,6 +26,7 @@ def is_loopback(host: str) -> bool:
 
 def host_of(header: str) -> str | None:
     """The host in a ``Host`` header, without port and brackets; ``None`` where the header is malformed."""
+    header = header.strip(" \t")
     if header.startswith("["):
         host, bracket, rest = header[1:].partition("]")
         return host if bracket and (not rest or _is_port(rest)) else None

@@ -19,7 +19,6 @@ from poolmuster.model.wire import Problem
 PROBLEM_JSON = b"application/problem+json"
 
 Headers = list[tuple[bytes, bytes]]
-NO_HEADERS: Headers = []
 
 
 def problem_of(error: PoolmusterError, sources: tuple[Source, ...] = ()) -> Problem:
@@ -55,23 +54,16 @@ def problem_answer(error: PoolmusterError, sources: tuple[Source, ...] = ()) -> 
     return error.status, headers, body
 
 
-def bare_answer(
-    status: int, detail: str = "", retry_after_s: int | None = None, headers: Headers = NO_HEADERS
-) -> bytes:
+BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+"""To what does not speak HTTP: it gets no more than a status."""
+
+
+def bare_answer(error: PoolmusterError, more_headers: Headers) -> bytes:
     """A whole HTTP/1.1 answer for a connection that never got as far as a request, which then is closed.
 
-    ``headers`` are those that every answer of the service bears. Without ``detail`` it has no body: what does not
-    speak HTTP gets no more than a status.
+    ``more_headers`` are those that every answer of the service bears.
     """
-    phrase = HTTPStatus(status).phrase
-    lines = [f"HTTP/1.1 {status} {phrase}", "connection: close"]
-    body = b""
-    if detail:
-        kind = {408: "request-timeout", 431: "head-too-large", 503: "unavailable"}[status]
-        problem = Problem(type=f"urn:poolmuster:{kind}", title=phrase, status=status, detail=detail)
-        body = msgspec.json.encode(problem)
-        lines.append(f"content-type: {PROBLEM_JSON.decode()}")
-    if retry_after_s is not None:
-        lines.append(f"retry-after: {retry_after_s}")
-    lines += [f"{name.decode()}: {value.decode()}" for name, value in headers]
-    return "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body
+    status, headers, body = problem_answer(error)
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(), b"connection: close"]
+    lines += [b"%b: %b" % header for header in (*headers, *more_headers)]
+    return b"\r\n".join([*lines, b"", b""]) + body

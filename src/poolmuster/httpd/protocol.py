@@ -17,7 +17,8 @@ from uvicorn.server import ServerState
 
 from poolmuster.httpd.exchange import Exchange
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
-from poolmuster.httpd.problems import Headers, bare_answer
+from poolmuster.httpd.problems import BAD_REQUEST, Headers, bare_answer
+from poolmuster.model.errors import HeadTooLarge, PoolmusterError, RequestTimeout, Unavailable
 
 ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 HEADER_OVERHEAD_BYTES = 4
@@ -29,7 +30,7 @@ class _HeadTooLarge(Exception):
 
 
 class _NotHttp(Exception):
-    """As `_HeadTooLarge`: a version that this server does not speak."""
+    """As `_HeadTooLarge`: a version or a transfer coding that this server does not speak."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -48,6 +49,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._counters = counters
         self._headers_of_all = headers
+        self._answered: Exchange | None = None
         self._deaf = False
         self._other_bytes = 0
         self._parsed_bytes = 0
@@ -62,13 +64,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._counters.connections += 1
         if len(self.connections) > self._limits.connections:
             self._counters.refused_connections += 1
-            self._refuse(503, "This instance has as many connections as it may.", retry_after_s=1)
+            self._refuse(Unavailable("This instance has as many connections as it may."))
             return
         self._deadline_s = self.loop.time() + self._limits.idle_s
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._counters.connections -= 1
         self._deadline_s = None
+        # uvicorn tells the newest request alone; where others wait behind one, that one is being answered.
+        if self._answered is not None:
+            self._answered.disconnect()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -87,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse_head()
                 return
             self._counters.malformed += 1
-            self._give_up(bare_answer(400))
+            self._give_up(BAD_REQUEST)
             return
         if self._other_bytes > self._limits.head_bytes:
             self._refuse_head()
@@ -113,6 +118,8 @@ class BoundedProtocol(HttpToolsProtocol):
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise _NotHttp
         self.headers.append((name, value))
         self._parsed_bytes += len(name) + len(value) + HEADER_OVERHEAD_BYTES
         if self._parsed_bytes > self._limits.head_bytes:
@@ -132,8 +139,10 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _NotHttp
         url = httptools.parse_url(self.url)
         headers = self.headers
+        path = url.path
         if url.host is not None:
             headers = _with_host(headers, url.host)
+            path = path or b"/"
         scope: Scope = {
             "type": "http",
             "asgi": ASGI_VERSION,
@@ -144,8 +153,8 @@ class BoundedProtocol(HttpToolsProtocol):
             "root_path": "",
             "headers": headers,
             "method": parser.get_method().decode("ascii"),
-            "path": url.path.decode("ascii"),
-            "raw_path": url.path,
+            "path": path.decode("ascii"),
+            "raw_path": path,
             "query_string": url.query or b"",
         }
         earlier: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none
@@ -154,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport=self.transport,
             flow=self.flow,
             state=self.server_state,
-            expect_100_continue=self.expect_100_continue,
+            expect_100_continue=self.expect_100_continue and http_version == "1.1",
             keep_alive=http_version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
@@ -166,6 +175,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((self.cycle, self.app))
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
         cycle.start(self.loop, app, self.tasks)
 
     def on_body(self, body: bytes) -> None:
@@ -198,10 +208,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         self._counters.heads_too_large += 1
-        self._refuse(431, f"The head of a request is at most {self._limits.head_bytes} bytes.")
+        self._refuse(HeadTooLarge(f"The head of a request is at most {self._limits.head_bytes} bytes."))
 
-    def _refuse(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
-        self._give_up(bare_answer(status, detail, retry_after_s, self._headers_of_all()))
+    def _refuse(self, error: PoolmusterError) -> None:
+        self._give_up(bare_answer(error, self._headers_of_all()))
 
     def _give_up(self, answer: bytes) -> None:
         """Read no more from this connection, and close it.
@@ -239,13 +249,13 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none at first
         if self._in_head:
             self._counters.heads_too_slow += 1
-            self._refuse(408, f"The head of a request is awaited for {self._limits.head_s:g} s at most.")
+            self._refuse(RequestTimeout(f"The head of a request is awaited for {self._limits.head_s:g} s at most."))
         elif cycle is None or cycle.response_complete:
             self._deadline_s = None
             self.transport.close()
         else:
             self._counters.bodies_too_slow += 1
-            self._refuse(408, f"The body of a request is awaited for {self._limits.body_s:g} s at most.")
+            self._refuse(RequestTimeout(f"The body of a request is awaited for {self._limits.body_s:g} s at most."))
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: anyone could fill the log with it."""

@@ -51,7 +51,7 @@ def check_percent_signs(text: str, where: str) -> None:
 class _EncodedPart(Convertor[str]):
     """One part of a path, percent-decoded after the path was split."""
 
-    regex = "[^/]+"
+    regex = "[^/]*"  # an empty part is a bad key, which is told, and no other path
 
     def convert(self, value: str) -> str:
         check_percent_signs(value, "path")
@@ -70,10 +70,11 @@ register_url_convertor("part", _EncodedPart())
 async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
     """The body of a request that must be JSON. Raises `UnsupportedMediaType`, `BodyTooLarge`."""
     length = None
-    content_type = b""
+    content_type = None
     for name, value in scope["headers"]:
         if name == b"content-type":
-            content_type = value
+            # Two would leave it to chance which of them a proxy before us went by.
+            content_type = value if content_type is None else b""
         elif name == b"content-length":
             length = int(value)
         elif name == b"content-encoding" and value.lower() != b"identity":
@@ -96,9 +97,9 @@ async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> by
     return body
 
 
-def _check_media_type(content_type: bytes) -> None:
-    media_type = content_type.partition(b";")[0].strip().lower()
+def _check_media_type(content_type: bytes | None) -> None:
+    media_type = (content_type or b"").partition(b";")[0].strip().lower()
     if media_type != b"application/json" and not (
         media_type.startswith(b"application/") and media_type.endswith(b"+json")
     ):
-        raise UnsupportedMediaType("Send the header 'Content-Type: application/json'.")
+        raise UnsupportedMediaType("Send the header 'Content-Type: application/json', once.")

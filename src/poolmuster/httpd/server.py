@@ -101,7 +101,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     Port 0 takes a free one. Where a name has several addresses, each is bound.
     """
     infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    if not host:
+    if not host and socket.has_dualstack_ipv6():
         infos = [info for info in infos if info[0] == socket.AF_INET6] or infos
     bound: list[socket.socket] = []
     try:
@@ -114,7 +114,6 @@ def bind(host: str, port: int) -> list[socket.socket]:
                 # [::] serves IPv4 clients too, as a container's one address.
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
             listener.bind(address)
-            port = listener.getsockname()[1] if port == 0 and len(infos) == 1 else port
     except OSError:
         for listener in bound:
             listener.close()

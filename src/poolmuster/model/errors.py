@@ -92,7 +92,7 @@ class NotAcceptable(PoolmusterError):
 
 
 class RequestTimeout(PoolmusterError):
-    """The body did not arrive in time."""
+    """The head or the body of a request did not arrive in time."""
 
     status = 408
     type = "urn:poolmuster:request-timeout"
@@ -121,6 +121,14 @@ class UnsupportedMediaType(PoolmusterError):
     status = 415
     type = "urn:poolmuster:unsupported-media-type"
     title = "Unsupported media type"
+
+
+class HeadTooLarge(PoolmusterError):
+    """The head of a request is over the limit, which was noticed before it was read whole."""
+
+    status = 431
+    type = "urn:poolmuster:head-too-large"
+    title = "Request head too large"
 
 
 class LimitReached(PoolmusterError):

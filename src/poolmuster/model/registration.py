@@ -8,6 +8,7 @@ their canonical bytes are equal, which is what makes a heartbeat not a change.
 
 import json
 import re
+import sys
 from hashlib import shake_256
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -20,6 +21,13 @@ from poolmuster.model.strict_json import canonical, decode, escape_pointer
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+
+POINTER_BYTES = 8
+
+RELAY_ID_LIMIT = 256
+"""Characters of a ``relay_id``. It is kept for an hour after its pool has left, so it must not be of any length."""
+
+RelayId = Annotated[str, msgspec.Meta(min_length=1, max_length=RELAY_ID_LIMIT)]
 
 DIGEST_BITS = 2048
 """Width of a pool's digest. Digests are summed over a list, and at this width no one can steer such a sum."""
@@ -46,7 +54,7 @@ class RegistrationDocument(msgspec.Struct, kw_only=True):
     cluster_id: str
     namespace: str
     dgd_name: str
-    relay_id: NonEmpty | None = None
+    relay_id: RelayId | None = None
     frontend_url: str | None = None
     weight: NonNegative | None = None
     location: LocationDocument | None = None
@@ -57,9 +65,10 @@ class RegistrationDocument(msgspec.Struct, kw_only=True):
 class Pool(msgspec.Struct, frozen=True, gc=False, eq=False):
     """The facts of a registration. ``body`` is the canonical form, byte for byte as lists show it.
 
-    ``status_offset`` is where in it the reserved member ``status`` belongs; ``digest`` is a wide hash of it. The other
+    ``status_offset`` is where in it the reserved member ``status`` belongs; ``digest`` is a wide hash of it. The next
     fields are what selectors look at. Kept as bytes and tuples, not as a parsed tree, so that tens of
-    thousands of pools cost the garbage collector nothing.
+    thousands of pools cost the garbage collector nothing. ``size_bytes`` is what all of it takes in memory, but for
+    what is the same for every pool: a body of nothing but short aliases takes ten times its length.
     """
 
     key: PoolKey
@@ -69,6 +78,7 @@ class Pool(msgspec.Struct, frozen=True, gc=False, eq=False):
     region: str | None
     model_names: tuple[str, ...]
     labels: tuple[tuple[str, str], ...]
+    size_bytes: int
 
     @property
     def document(self) -> dict[str, Any]:
@@ -134,16 +144,22 @@ def _pool(key: PoolKey, document: dict[str, Any], known: RegistrationDocument) -
     before = canonical({name: value for name, value in document.items() if name < "status"})
     after = canonical({name: value for name, value in document.items() if name > "status"})
     body = before if after == b"{}" else before[:-1] + b"," + after[1:]
-    names = {name for model in known.models or () for name in (model.id, *(model.aliases or ()))}
+    model_names = tuple(sorted({name for model in known.models or () for name in (model.id, *(model.aliases or ()))}))
+    labels = tuple(sorted((known.labels or {}).items()))
     return Pool(
         key=key,
         body=body,
         status_offset=len(before) - 1,
         digest=int.from_bytes(shake_256(body).digest(DIGEST_BITS // 8)),
         region=known.location.region if known.location else None,
-        model_names=tuple(sorted(names)),
-        labels=tuple(sorted((known.labels or {}).items())),
+        model_names=model_names,
+        labels=labels,
+        size_bytes=len(body) + _size_bytes(model_names) + _size_bytes(labels) + sum(map(_size_bytes, labels)),
     )
+
+
+def _size_bytes(parts: tuple[Any, ...]) -> int:
+    return sum(map(sys.getsizeof, parts), len(parts) * POINTER_BYTES)
 
 
 def _invalid(*faults: Fault) -> InvalidInput:
@@ -153,7 +169,8 @@ def _invalid(*faults: Fault) -> InvalidInput:
 def _fault_of(error: msgspec.ValidationError) -> Fault:
     """Say with a JSON pointer what msgspec says as ``Expected `int`, got `str` - at `$.models[0].id```."""
     detail, _, path = str(error).partition(" - at `")
-    tokens = re.findall(r"\.([^.\[\]`]+)|\[(\d+|\.\.\.)\]", path)
+    # Of a member whose name is not told (``[...]``), the object that holds it is the nearest place.
+    tokens = re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", path.partition("[...]")[0])
     return Fault("".join("/" + escape_pointer(name or index) for name, index in tokens), detail.replace("`", "'"))
 
 
@@ -189,18 +206,28 @@ def url_fault(url: str) -> str | None:
         return "must not carry user information"
     if "?" in url or "#" in url:
         return "must not have a query or a fragment"
+    return _host_fault(url, parts.hostname)
+
+
+def _host_fault(url: str, host: str) -> str | None:
+    if "\\" in url:
+        # Some readers of URLs take it for a slash, others for a part of the host: they would go to different hosts.
+        return "must not contain a backslash"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return "must name a host whose labels have 1 to 63 characters"
     return None
 
 
 def _canonical_models(models: list[dict[str, Any]], faults: list[Fault]) -> list[dict[str, Any]]:
-    by_id: dict[str, tuple[int, dict[str, Any], bytes]] = {}
+    by_id: dict[str, tuple[int, dict[str, Any]]] = {}
     for index, model in enumerate(models):
         _drop_nulls(model, ModelDocument)
         if "aliases" in model:
             model["aliases"] = sorted(set(model["aliases"]))
-        facts = canonical(model)
-        first, _, first_facts = by_id.setdefault(model["id"], (index, model, facts))
-        if facts != first_facts:
+        first, facts = by_id.setdefault(model["id"], (index, model))
+        if facts is not model and canonical(facts) != canonical(model):
             faults.append(
                 Fault(f"/models/{index}", f"model {model['id']!r} also stands at /models/{first}, with other facts")
             )

@@ -42,7 +42,7 @@ def _finite(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    if len(text) > INTEGER_DIGITS_LIMIT:
+    if len(text.lstrip("-")) > INTEGER_DIGITS_LIMIT:
         _refuse(f"the number {text[:40]}... is too large")
     return int(text)
 

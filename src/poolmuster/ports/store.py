@@ -16,6 +16,7 @@ from typing import Protocol
 
 from poolmuster.core.reading import Reading
 from poolmuster.model.change import Departure
+from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import Source
 
@@ -25,6 +26,10 @@ class StoreObserver(Protocol):
 
     def observe(self, reading: Reading) -> bool:
         """Take in one reading. Returns whether more leases are over than were ended in this turn. Must not raise."""
+        ...
+
+    def lists(self, key: PoolKey) -> bool:
+        """Whether the pool is live."""
         ...
 
     def next_end_ms(self) -> int | None:

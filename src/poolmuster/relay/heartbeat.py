@@ -10,7 +10,7 @@ Rules:
 3.  One lost heartbeat never costs the lease: half + attempt + first pause + attempt is less than a lease. No pause,
     whatever asked for it, outlasts the interval, or the lease where the next attempt could still save it.
 4.  ``409`` means that this ``relay_id`` has left: a new one is sent at once, but only once in a row.
-5.  Any other refusal (``4xx``, a redirect) is tried again at the next heartbeat, at the next URL.
+5.  Any other refusal (``4xx``) is tried again at the next heartbeat, at the next URL.
 6.  Whoever may be listed deregisters when the server is down, until that is done or the lease has surely ended. After
     that the relay bears a new ``relay_id``.
 7.  A relay that stops leaves the pool to another that registers it in turn, if there is one: to take it off the list

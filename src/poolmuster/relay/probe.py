@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from poolmuster.client.transport import reason_of
 from poolmuster.model.change import LeaveReason
 from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
 
@@ -61,7 +62,7 @@ class Prober:
         except TimeoutError:
             return Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"no whole answer within {timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"cannot be reached: {_reason(error)}")
+            return Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"cannot be reached: {reason_of(error)}")
 
     async def _look(self, access: ProbeAccess) -> Finding:
         status, _ = await self._get(access, access.health_path, body=False)
@@ -150,9 +151,3 @@ def _context_window(entry: dict[str, Any]) -> int | None:
         if isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= CONTEXT_WINDOW_LIMIT:
             return tokens
     return None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"{error.os_error.strerror or error.os_error}"
-    return str(error) or type(error).__name__

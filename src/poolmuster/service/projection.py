@@ -97,6 +97,10 @@ class Projection:
             self._wake()
         return len(ended) == ENDS_A_TURN
 
+    def lists(self, key: PoolKey) -> bool:
+        """Whether the pool is live."""
+        return self.roster.get(key) is not None
+
     def next_end_ms(self) -> int | None:
         """When a lease could end next."""
         return self.roster.next_end_ms()

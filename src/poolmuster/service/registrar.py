@@ -1,7 +1,8 @@
 """The registrar: takes registrations and departures in, within this instance's limits.
 
-A heartbeat whose bytes were seen before is not parsed again: the registration they stand for is remembered by a
-digest of them. Parsing costs more than all the rest of a heartbeat.
+A heartbeat whose bytes were taken before is not parsed again: the registration they stand for is remembered by a
+digest of them. Parsing costs more than all the rest of a heartbeat. What was refused is not remembered, and of each
+pool only the latest.
 """
 
 from collections import OrderedDict
@@ -11,6 +12,7 @@ import msgspec
 
 from poolmuster.model.change import Departure
 from poolmuster.model.errors import LimitReached
+from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.model.wire import LeaseTerms, Registered, RouterReplica
 from poolmuster.ports.clock import Clock
@@ -47,25 +49,33 @@ class Registrar:
         self._lease_ms = lease_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._routers = routers
-        self._parsed: OrderedDict[bytes, Registration] = OrderedDict()
-        self._parsed_bytes = 0
+        self._taken: dict[bytes, Registration] = {}
+        self._digests: OrderedDict[PoolKey, bytes] = OrderedDict()
+        self._taken_bytes = 0
 
-    def parse(self, body: bytes) -> Registration:
-        """The registration that ``body`` holds. Raises `InvalidInput`."""
+    async def take(self, body: bytes) -> tuple[Registered, bool]:
+        """Like `register`, of what a relay sent. Raises `InvalidInput` too."""
         digest = blake2b(body, digest_size=24).digest()
-        registration = self._parsed.get(digest)
-        if registration is None:
-            registration = parse_registration(body)
+        known = self._taken.get(digest)
+        registration = parse_registration(body) if known is None else known
+        answer = await self.register(registration)
+        if known is None:
             self._remember(digest, registration)
-        return registration
+        return answer
 
     def _remember(self, digest: bytes, registration: Registration) -> None:
-        """Bounded as the list is: bodies that were never listed are remembered too."""
-        self._parsed[digest] = registration
-        self._parsed_bytes += len(registration.pool.body)
-        while len(self._parsed) > self._limits.pools or self._parsed_bytes > self._limits.registrations_bytes:
-            _, oldest = self._parsed.popitem(last=False)
-            self._parsed_bytes -= len(oldest.pool.body)
+        """Bounded as the list is, as pools that have left are remembered for a while."""
+        self._forget(registration.key)
+        self._taken[digest] = registration
+        self._digests[registration.key] = digest
+        self._taken_bytes += registration.pool.size_bytes
+        while len(self._taken) > self._limits.pools or self._taken_bytes > self._limits.registrations_bytes:
+            self._forget(next(iter(self._digests)))
+
+    def _forget(self, key: PoolKey) -> None:
+        digest = self._digests.pop(key, None)
+        if digest is not None:
+            self._taken_bytes -= self._taken.pop(digest).pool.size_bytes
 
     async def register(self, registration: Registration) -> tuple[Registered, bool]:
         """Store or renew. Returns the answer and whether the pool was not listed here before.
@@ -92,8 +102,8 @@ class Registrar:
 
     def _check_limits(self, new: Registration, old: Registration | None) -> None:
         limits, listing = self._limits, self._projection.listing
-        growth = len(new.pool.body) - (len(old.pool.body) if old else 0)
-        if growth > 0 and listing.body_bytes + growth > limits.registrations_bytes:
+        growth = new.pool.size_bytes - (old.pool.size_bytes if old else 0)
+        if growth > 0 and listing.registrations_bytes + growth > limits.registrations_bytes:
             raise LimitReached(f"This instance holds at most {limits.registrations_bytes} bytes of registrations.")
         if old is not None:
             return
@@ -105,3 +115,5 @@ class Registrar:
     async def deregister(self, departure: Departure) -> None:
         """Let a pool leave at once. Raises `Unavailable`."""
         await self._store.leave(departure)
+        if self._projection.listing.get(departure.key) is None:
+            self._forget(departure.key)

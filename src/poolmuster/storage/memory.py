@@ -24,6 +24,9 @@ REMEMBERED_MS = 3_600_000
 """How long past its lease a key is remembered, so that a late heartbeat of a relay that left is refused."""
 
 RECORDS_LIMIT = 100_000
+"""How many keys are remembered, those of live pools apart: they are remembered whatever their number."""
+
+FORGOTTEN_A_TURN = 1_000
 
 
 class Record(msgspec.Struct, gc=False):
@@ -155,10 +158,14 @@ class MemoryStore:
             self._forget(now_ms)
 
     def _forget(self, now_ms: int) -> None:
-        """Drop records in the order of their last event; live ones are renewed and so never reach the front."""
+        """Drop records in the order of their last event, those of live pools apart."""
+        assert self._observer is not None, "a store is attached before it is used"
         horizon_ms = now_ms - self._lease_ms - REMEMBERED_MS
-        while self._records:
+        for _ in range(min(FORGOTTEN_A_TURN, len(self._records))):
             key = next(iter(self._records))
             if self._records[key].at_ms > horizon_ms and len(self._records) <= RECORDS_LIMIT:
                 return
-            del self._records[key]
+            if self._observer.lists(key):
+                self._records.move_to_end(key)
+            else:
+                del self._records[key]

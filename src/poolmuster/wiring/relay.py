@@ -100,7 +100,7 @@ async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
         crew.check()
         sockets = bind(settings.listen.host, settings.listen.port)
         server = HttpServer(sockets, LIMITS)
-        loopback_only = settings.listen.is_loopback and not settings.allow_anonymous
+        loopback_only = settings.listen.is_loopback
         await server.start(relay_app(crew, boot_id, loopback_only=loopback_only))
         for each in sockets:
             log.info("Listening", address=str(Address(*each.getsockname()[:2])), instance=boot_id)

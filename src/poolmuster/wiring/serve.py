@@ -34,6 +34,9 @@ from poolmuster.wiring.settings import ServeSettings
 from poolmuster.wiring.stores import build_store
 from poolmuster.wiring.table_metrics import TableMetrics
 
+SPARE_FILES = 256
+"""Open files beside connections: the listeners, the log, what a library opens for a moment."""
+
 STOP_GRACE_S = 4.0
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
 
@@ -122,7 +125,14 @@ def serve(settings: ServeSettings) -> None:
 
     Raises `OSError` where the address cannot be listened on; `UsageError` and `StoreUnusable` before it is tried.
     """
-    raise_file_limit(settings.limits.connections + 256)
+    wanted_files = settings.limits.connections + SPARE_FILES
+    granted_files = raise_file_limit(wanted_files)
+    if granted_files < wanted_files:
+        log.warning(
+            "This process may open fewer files than --limit-connections needs; connections beyond them will hang",
+            needed=wanted_files,
+            allowed=granted_files,
+        )
     metrics = Metrics()
     instance = build_instance(settings, SystemClock(), metrics, new_boot_id())
     sockets = bind(settings.listen.host, settings.listen.port)
@@ -130,24 +140,25 @@ def serve(settings: ServeSettings) -> None:
         runner.run(_serve(settings, instance, metrics, sockets))
 
 
-def raise_file_limit(wanted: int) -> None:
-    """Let this process have ``wanted`` open files, as far as it may without privileges."""
+def raise_file_limit(wanted: int) -> int:
+    """Let this process have ``wanted`` open files, as far as it may without privileges. Returns how many it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, sockets: list[socket.socket]) -> None:
     limits = settings.limits
-    loopback_only = settings.loopback and not settings.allow_anonymous
     server = HttpServer(sockets, limits.http)
     app = build_app(
         instance,
         metrics,
         ApiLimits(body_bytes=limits.body_bytes, streams=limits.streams),
         server.counters,
-        loopback_only=loopback_only,
+        loopback_only=settings.loopback,
     )
     metrics.watch_gc()
     stop = asyncio.Event()

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from poolmuster.httpd.hosts import is_loopback
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.model.address import Address
 from poolmuster.model.wire import RouterReplica
@@ -86,7 +85,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can connect."""
-        return is_loopback(self.listen.host)
+        return self.listen.is_loopback
 
     def check(self) -> None:
         """Raise `UsageError` where the settings contradict each other."""

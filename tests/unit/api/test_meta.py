@@ -38,6 +38,17 @@ async def test_l10_changes_have_their_causes_and_tell_how_far_back_they_go(servi
     assert recent["reaches_back"] is True
 
 
+async def test_changes_come_in_pieces_that_make_one_list(service: Service) -> None:
+    for number in range(250):
+        await service.register("a", weight=number, labels={"odd": str(number % 2)} if number != 120 else None)
+    answer = await service.get("/changes")
+    assert [change["revision"] for change in answer.json["changes"]] == [f"boot.{number}" for number in range(1, 251)]
+    odd = (await service.get("/changes?label=odd%3D1")).json["changes"]
+    assert {change["type"] for change in odd} == {"added", "removed"}
+    assert (await service.get("/changes?label=none")).json["changes"] == []
+    assert (await service.request("HEAD", "/changes")).body == b""
+
+
 async def test_changes_that_were_forgotten_are_not_claimed_to_be_known() -> None:
     async with Service(limits=ServeLimits(history_changes=2)) as service:
         await service.warm_up()
@@ -57,7 +68,20 @@ async def test_l8_completeness_is_among_the_changes(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["?since=-1", "?since=nan", "?since=soon", "?since=inf", "?since=1&since=2", "?until=1"]
+    "query",
+    [
+        "?since=-1",
+        "?since=nan",
+        "?since=soon",
+        "?since=inf",
+        "?since=1_0",
+        "?since=%D9%A1",
+        "?since=+1",
+        "?since=1e3",
+        "?since=",
+        "?since=1&since=2",
+        "?until=1",
+    ],
 )
 async def test_a_bad_span_is_400(service: Service, query: str) -> None:
     assert (await service.get("/changes" + query)).status == 400

@@ -76,16 +76,38 @@ async def test_c20_every_key_has_its_own_path(service: Service, which: PoolKey) 
     assert (await service.get()).json["pools"] == []
 
 
-@pytest.mark.parametrize("path", ["/pools/a/b", "/pools/a/b/c/d", "/pools/a//c", "/pools/", "/Pools", "/pools/a/b/"])
+@pytest.mark.parametrize("path", ["/pools/a/b", "/pools/a/b/c/d", "/pools/", "/Pools", "/pools/a"])
 async def test_what_is_no_path_is_404(service: Service, path: str) -> None:
     answer = await service.get(path)
     assert (answer.status, answer.json["type"]) == (404, "urn:poolmuster:not-found")
 
 
-@pytest.mark.parametrize("path", ["/pools/%2E/b/c", "/pools/a/%FF/c", "/pools/a/%20b/c", "/pools/a/b/%2E%2E"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/pools/a//c",
+        "/pools/a/b/",
+        "/pools///",
+        "/pools/%2E/b/c",
+        "/pools/a/%FF/c",
+        "/pools/a/%20b/c",
+        "/pools/a/b/%2E%2E",
+    ],
+)
 async def test_a_path_that_can_be_no_key_is_400(service: Service, path: str) -> None:
     assert (await service.get(path)).status == 400
     assert (await service.request("DELETE", path)).status == 400
+
+
+async def test_a_relay_id_of_any_length_is_400(service: Service) -> None:
+    """It is kept for an hour after the pool has left."""
+    assert (await service.post(json.dumps(document("a", relay_id="é" * 256)).encode())).status == 201
+    answer = await service.post(json.dumps(document("a", relay_id="r" * 257)).encode())
+    assert (answer.status, answer.json["errors"][0]["pointer"]) == (400, "/relay_id")
+    answer = await service.request("DELETE", f"{path_of(key())}?relay_id={'r' * 257}")
+    assert (answer.status, answer.json["errors"][0]["pointer"]) == (400, "relay_id")
+    assert (await service.request("DELETE", f"{path_of(key())}?relay_id={'%C3%A9' * 256}")).status == 204
+    assert (await service.get()).json["pools"] == []
 
 
 async def test_one_pool_shows_lease_conflict_and_last_changes(service: Service) -> None:

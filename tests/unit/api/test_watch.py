@@ -1,6 +1,6 @@
 """``GET /pools/watch`` in both formats, on a clock that the test moves."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -209,9 +209,13 @@ async def test_a_ping_bears_the_latest_revision_though_the_filter_hides_it(servi
     assert (ping["type"], ping["revision"]) == ("ping", "boot.2")
 
 
-async def test_a_stream_ends_of_age_between_half_an_hour_and_an_hour(service: Service, sse: bool) -> None:
+@pytest.mark.parametrize(("drawn", "minutes"), [(min, 30), (max, 60)])
+async def test_a_stream_ends_of_age_between_half_an_hour_and_an_hour(
+    service: Service, sse: bool, drawn: Callable[[int, int], int], minutes: int
+) -> None:
+    service.draw = drawn
     stream = await service.watch(sse=sse)
-    for _ in range(30):
+    for _ in range(minutes):
         assert not stream.ended
         await service.clock.advance(MINUTE_MS)
     assert stream.ended

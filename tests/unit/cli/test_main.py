@@ -55,7 +55,8 @@ def test_each_command_is_ours_and_described_as_it_does_itself(name: str) -> None
         (InvalidInput("No good.", (Fault("/a", "is bad"),)), 1, "poolmuster: No good. /a: is bad.\n"),
         (click.ClickException("broken \x1b[2J"), 1, "poolmuster: broken \\x1b[2J\n"),
         (KeyboardInterrupt(), 130, ""),
-        (BrokenPipeError(), 130, ""),
+        (BrokenPipeError(), 1, ""),
+        (OSError(28, "No space left on device"), 1, "poolmuster: No space left on device\n"),
     ],
 )
 def test_how_commands_end(error: BaseException, code: int, line: str) -> None:
@@ -78,4 +79,37 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait() == 130
+        assert process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pools", "--model", b"a\xff"),
+        ("pools", "--label", b"\xff=1"),
+        ("changes", "--model", b"\xff"),
+        ("why", b"c/n/\xff"),
+        ("deregister", "c/n/a", "--relay-id", b"\xff"),
+        ("register", "--cluster-id", b"\xff", "--name", "a"),
+        ("pools", "--discovery", f"http://{'a' * 64}.example"),
+    ],
+)
+def test_what_cannot_be_sent_is_a_usage_error(arguments: tuple[str | bytes, ...]) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "poolmuster", *arguments], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert found.returncode == 2
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("redirection", "told"), [(">/dev/full", "No space left on device"), (">&-", "")])
+def test_output_that_cannot_be_written_is_one_line_or_none(redirection: str, told: str) -> None:
+    found = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m poolmuster --version {redirection}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert found.returncode == (1 if told else 0)
+    assert found.stderr == (f"poolmuster: {told}\n" if told else "")

@@ -89,6 +89,23 @@ def test_l9_one_that_left_and_comes_after_its_successor_makes_a_conflict() -> No
     assert register(roster, 3000, "A")
 
 
+def test_l9_one_that_comes_after_its_successor_left_makes_a_conflict() -> None:
+    roster = Roster()
+    register(roster, 0, "A")
+    register(roster, 1000, "B")
+    leave(roster, 2000, "B")
+    assert register(roster, 3000, "A")
+
+
+def test_l9_a_relay_that_starts_again_under_another_id_makes_none() -> None:
+    roster = Roster()
+    register(roster, 0, "A")
+    leave(roster, 1000, "A")
+    assert not register(roster, 2000, "B")
+    leave(roster, 3000, "B")
+    assert not register(roster, 4000, "C")
+
+
 def test_l9_a_pause_does_not_count_towards_the_lease() -> None:
     roster = Roster()
     register(roster, 0, "A")

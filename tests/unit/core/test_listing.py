@@ -41,7 +41,7 @@ def test_it_equals_a_sorted_dictionary(script: list[tuple[bool, str, int]], look
     expected = [plain[name] for name in sorted(plain)]
     assert list(listing) == expected
     assert len(listing) == listing.count == len(expected)
-    assert listing.body_bytes == sum(len(each.body) for each in expected)
+    assert listing.registrations_bytes == sum(each.size_bytes for each in expected)
     assert joined(listing) == b",".join(each.body for each in expected)
 
 

@@ -116,7 +116,7 @@ async def test_what_is_wrong_with_a_registration_is_named(discovery: Discovery, 
 async def test_a_redirect_is_not_followed(discovery: Discovery, services: Services) -> None:
     discovery.status = 307
     discovery.headers = {"Location": "/elsewhere"}
-    assert isinstance(await services.register(REGISTER), Refused)
+    assert isinstance(await services.register(REGISTER), Failed)
     assert isinstance(await services.deregister(KEY, DEREGISTER), Failed)
     assert {path for _, path, _ in discovery.asked if "elsewhere" in path} == set()
 

@@ -1,5 +1,7 @@
 """The parts of one instance without its edges."""
 
+import asyncio
+
 from poolmuster.core.history import History
 from poolmuster.model.change import Change
 from poolmuster.model.key import PoolKey
@@ -40,6 +42,12 @@ class Parts:
             heartbeat_interval_ms=5000,
         )
         self.views = Views(self.projection.listing, self.history)
+
+    async def pass_ms(self, duration_ms: int) -> None:
+        """Let time pass, with the store's timer at work."""
+        running = asyncio.create_task(self.store.run())
+        await self.clock.advance(duration_ms)
+        running.cancel()
 
     def _wake(self) -> None:
         self.woken += 1

@@ -2,9 +2,11 @@
 
 import pytest
 
+from poolmuster.core.pauses import TICK_MS
 from poolmuster.model.errors import InvalidInput, LimitReached, RelayLeft
+from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.service.registrar import RegistrarLimits
-from tests.support.registrations import body, departure, registration
+from tests.support.registrations import body, departure, key, registration
 from tests.unit.service.parts import LEASE_MS, Parts
 
 
@@ -16,7 +18,7 @@ def limited(pools: int = 1000, pools_per_cluster: int = 500, registrations_bytes
 
 async def register(parts: Parts, name: str = "a", cluster: str = "c", **facts: object) -> bool:
     """Register as the interface does. Returns whether the pool was new."""
-    _, created = await parts.registrar.register(parts.registrar.parse(body(name, cluster, **facts)))
+    _, created = await parts.registrar.take(body(name, cluster, **facts))
     return created
 
 
@@ -38,17 +40,25 @@ async def test_the_answer_says_the_terms_of_the_lease_and_whether_the_pool_was_l
     assert (await parts.registrar.register(registration("a", "r3")))[1]
 
 
-async def test_a_body_seen_before_is_not_parsed_again() -> None:
+async def test_a_body_taken_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts()
-    assert parts.registrar.parse(body("a")) is parts.registrar.parse(body("a"))
-    assert parts.registrar.parse(body("a")) is not parts.registrar.parse(body("a", weight=1))
+    parsed: list[bytes] = []
+
+    def parse(sent: bytes) -> Registration:
+        parsed.append(sent)
+        return parse_registration(sent)
+
+    monkeypatch.setattr("poolmuster.service.registrar.parse_registration", parse)
+    for sent in (body("a"), body("a"), body("b"), body("a"), body("a", weight=1), body("a", weight=1)):
+        await parts.registrar.take(sent)
+    assert parsed == [body("a"), body("b"), body("a", weight=1)]
 
 
 async def test_a_bad_body_is_refused_each_time() -> None:
     parts = Parts()
     for _ in range(2):
         with pytest.raises(InvalidInput):
-            parts.registrar.parse(b"{}")
+            await parts.registrar.take(b"{}")
 
 
 async def test_pools_have_a_limit_and_renewals_and_changes_do_not_meet_it() -> None:
@@ -74,7 +84,7 @@ async def test_each_cluster_has_a_limit_of_its_own() -> None:
 
 
 async def test_bytes_have_a_limit_that_growth_meets_and_shrinking_does_not() -> None:
-    size = len(registration("a", x="x" * 100).pool.body)
+    size = registration("a", x="x" * 100).pool.size_bytes
     parts = limited(registrations_bytes=size + 10)
     await register(parts, "a", x="x" * 100)
     assert not await register(parts, "a", x="x" * 110)
@@ -87,20 +97,64 @@ async def test_bytes_have_a_limit_that_growth_meets_and_shrinking_does_not() -> 
     assert await register(parts, "b")
 
 
+async def test_live_pools_are_remembered_whatever_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of a live pool says whom a deregistration must come from."""
+    monkeypatch.setattr("poolmuster.storage.memory.RECORDS_LIMIT", 3)
+    parts = Parts()
+    await parts.registrar.register(registration("live", "r"))
+    for number in range(20):
+        await parts.registrar.register(registration(f"p{number}", "r"))
+        await parts.registrar.deregister(departure(f"p{number}", "r"))
+        await parts.pass_ms(TICK_MS)
+    assert len(parts.store) == 3
+    await parts.registrar.deregister(departure("live", "r"))
+    assert parts.projection.listing.get(key("live")) is None
+    with pytest.raises(RelayLeft):
+        await parts.registrar.register(registration("live", "r"))
+
+
+def remembered_bytes(parts: Parts) -> int:
+    return sum(each.pool.size_bytes for each in parts.registrar._taken.values())
+
+
+async def test_of_each_pool_one_body_is_remembered_and_none_once_it_has_left() -> None:
+    parts = Parts()
+    for number in range(100):
+        await register(parts, "a", weight=number)
+    assert len(parts.registrar._taken) == 1
+    await parts.registrar.deregister(departure("a"))
+    assert (len(parts.registrar._taken), parts.registrar._taken_bytes) == (0, 0)
+
+
 async def test_what_is_remembered_of_bodies_is_bounded_in_number() -> None:
     parts = limited(pools=10)
-    for number in range(100):
-        parts.registrar.parse(body("a", weight=number))
-    assert len(parts.registrar._parsed) <= 10
+    for number in range(30):
+        await register(parts, f"p{number}")
+        if number % 10 == 9:
+            await parts.pass_ms(LEASE_MS)
+    assert len(parts.registrar._taken) == 10
 
 
 async def test_what_is_remembered_of_bodies_is_bounded_in_bytes() -> None:
-    """Whoever may register could send a new large body each time, and never be listed with any of them."""
+    """Pools may come, be large and leave unheard, faster than their registrations are forgotten."""
     parts = limited(registrations_bytes=100_000)
-    for number in range(100):
-        parts.registrar.parse(body("a", weight=number, x="x" * 10_000))
-    held = sum(len(each.pool.body) for each in parts.registrar._parsed.values())
-    assert held <= 100_000
-    large = body("a", x="x" * 200_000)
-    assert parts.registrar.parse(large).pool.body == parts.registrar.parse(large).pool.body
-    assert sum(len(each.pool.body) for each in parts.registrar._parsed.values()) <= 100_000
+    for number in range(30):
+        await register(parts, f"p{number}", x="x" * 50_000)
+        await parts.pass_ms(LEASE_MS)
+        assert remembered_bytes(parts) == parts.registrar._taken_bytes <= 100_000
+
+
+async def test_what_was_refused_is_not_remembered() -> None:
+    parts = limited(registrations_bytes=100_000)
+    with pytest.raises(LimitReached):
+        await register(parts, "a", x="x" * 200_000)
+    assert remembered_bytes(parts) == 0
+
+
+async def test_names_count_for_what_they_take_in_memory() -> None:
+    """A body of short aliases takes ten times its length."""
+    parts = limited(registrations_bytes=1_000_000)
+    models = [{"id": "m", "aliases": [f"{number:x}" for number in range(20_000)]}]
+    assert len(body("a", models=models)) < 200_000
+    with pytest.raises(LimitReached):
+        await register(parts, "a", models=models)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from poolmuster.core.reading import Reading
+from poolmuster.model.key import PoolKey
 from poolmuster.model.source import Source, SourceReason
 from poolmuster.storage.dynamodb.items import Attributes, Page, live_item
 from poolmuster.storage.dynamodb.notes import TableNotes
@@ -119,6 +120,9 @@ class World:
         self.readings.append(reading)
         self.more -= 1
         return reading.ends_leases and self.more > 0
+
+    def lists(self, key: PoolKey) -> bool:
+        return False
 
     def next_end_ms(self) -> int | None:
         return None
