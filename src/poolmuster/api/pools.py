@@ -14,15 +14,13 @@ from poolmuster.api.negotiation import accepts_gzip, has_already
 from poolmuster.api.query import check_known, list_query, parameters, single
 from poolmuster.api.shapes import OnePool, pool_of
 from poolmuster.httpd.resource import read_json_body
-from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
 from poolmuster.model.errors import Fault, InvalidInput, NotFound
 from poolmuster.model.key import PoolKey, check_key
 from poolmuster.model.registration import RELAY_ID_LIMIT
 from poolmuster.service.instance import Instance
 
 LAST_CHANGES = 10
-DETAIL_LIMIT = 1000
-"""Characters of a deregistration's ``detail`` that are kept."""
 
 
 class Pools:

@@ -36,6 +36,10 @@ class LeaveReason(StrEnum):
     OPERATOR = "operator"
 
 
+DETAIL_LIMIT = 1000
+"""Characters of a deregistration's ``detail`` that are kept."""
+
+
 class Departure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A wish to leave at once. With ``relay_id`` it holds only while that relay is the latest to have registered."""
 

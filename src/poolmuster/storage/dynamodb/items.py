@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from poolmuster.core.table import TableItem
-from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import Registration, parse_registration
+from poolmuster.model.registration import RELAY_ID_LIMIT, Registration, parse_registration
 
 PARTITION = "POOL"
 TIME_TO_LIVE_S = 3600
@@ -114,13 +114,13 @@ class ParsedItems:
         reason = _string(item, "left_reason")
         return TableItem(
             key=registration.key,
-            registration=Registration(registration.pool, _string(item, "relay_id") or registration.relay_id),
+            registration=Registration(registration.pool, _relay_id(item, "relay_id") or registration.relay_id),
             ends_ms=ends_ms,
             lease_ms=lease_ms if lease_ms is not None and 0 < lease_ms <= MAX_LEASE_MS else None,
             region=None if region == NO_REGION else region,
             left_reason=LeaveReason(reason) if reason in set(LeaveReason) else None,
-            left_detail=_string(item, "left_detail"),
-            left_relay_id=_string(item, "left_relay_id"),
+            left_detail=(_string(item, "left_detail") or "")[:DETAIL_LIMIT] or None,
+            left_relay_id=_relay_id(item, "left_relay_id"),
         )
 
     @staticmethod
@@ -138,6 +138,12 @@ def _string(item: Attributes, name: str) -> str | None:
     value: Any = item.get(name)
     text = value.get("S") if isinstance(value, dict) else None
     return text if isinstance(text, str) else None
+
+
+def _relay_id(item: Attributes, name: str) -> str | None:
+    """What is too long for one is none: it is kept for an hour, and other implementations may write anything."""
+    text = _string(item, name)
+    return text if text and len(text) <= RELAY_ID_LIMIT else None
 
 
 def _number(item: Attributes, name: str) -> int | None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key
 from poolmuster.model.registration import parse_registration
@@ -117,6 +117,13 @@ def test_an_item_without_our_attributes_is_read_all_the_same() -> None:
     item = ParsedItems().parse(PLAIN)
     assert (item.key, item.ends_ms) == (key(), ENDS_MS)
     assert (item.lease_ms, item.region, item.registration.relay_id) == (None, None, None)
+
+
+def test_what_another_wrote_of_any_length_is_kept_at_a_bounded_one() -> None:
+    endless = {"S": "x" * 100_000}
+    item = ParsedItems().parse(with_(PLAIN, relay_id=endless, left_relay_id=endless, left_detail=endless))
+    assert (item.registration.relay_id, item.left_relay_id) == (None, None)
+    assert item.left_detail == "x" * DETAIL_LIMIT
 
 
 def test_a_relay_id_that_only_the_registration_has_counts() -> None:
