@@ -19,6 +19,7 @@ LEASE_S = 10
 """Short, as a service that has just started is not at its usual work until a lease has passed."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CPUCLOCK_SCHED = 2
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  # etcd's data must not wait for a disk
 
 
@@ -37,8 +38,8 @@ class Program:
 
     def cpu_s(self) -> float:
         """Time that its threads were on a core, user and system. The kernel counts it in nanoseconds."""
-        threads = Path(f"/proc/{self._process.pid}/task").iterdir()
-        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+        # The number of another process's clock, as clock_getcpuclockid makes it. Threads that have ended count too.
+        return time.clock_gettime(~self._process.pid << 3 | _CPUCLOCK_SCHED)
 
     def resident_bytes(self) -> int:
         """Memory that it holds."""
