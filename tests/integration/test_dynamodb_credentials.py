@@ -171,8 +171,11 @@ async def test_credentials_that_cannot_be_renewed_are_said_once_they_end_and_hea
             await eventually(lambda: complete(server), 3 * SLOW_S)
             service.down = True
             await eventually(lambda: _says(server, "credentials_expired"), LIFE_S + 3 * SLOW_S)
+            await server.program.wait_line("The AWS credentials cannot be renewed")
+            assert "Traceback" not in server.program.stderr
             service.down = False
             await eventually(lambda: complete(server), 6 * SLOW_S)
+            await server.program.wait_line("The AWS credentials are renewed again")
 
 
 async def _says(server: Server, reason: str) -> bool:

@@ -10,18 +10,19 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @contextlib.asynccontextmanager
 async def listening(serve: Serve) -> AsyncIterator[str]:
     """Each connection to the address that this gives, as ``http://127.0.0.1:PORT``, is handed to ``serve``."""
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-        finally:
-            writer.close()
+        await serve(reader, writer)
+
+    def over(task: asyncio.Task[None]) -> None:
+        # Not by the task itself: one that is cancelled before its first step would leave the connection open.
+        tasks.pop(task).close()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(run(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks[task] = writer
+        task.add_done_callback(over)
 
     listener = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
@@ -32,6 +33,10 @@ _REGION = re.compile(r"[a-z0-9-]{1,63}")
 
 # At debug level botocore logs what it signs, session tokens included.
 logging.getLogger("botocore").setLevel(logging.WARNING)
+# A renewal that fails is said here, once; botocore would say it at every attempt, with sixty lines of traceback.
+logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
+
+log = structlog.get_logger("poolmuster.dynamodb")
 
 
 class RegionMissing(Exception):
@@ -86,6 +91,7 @@ class Access:
         self._source: Credentials | None = None
         self._frozen: ReadOnlyCredentials | None = None
         self._outdated = False
+        self._failing = False
         self._looked = asyncio.Event()
         self._trouble = Trouble(SourceReason.CREDENTIALS_MISSING, "The AWS credentials are still being looked for")
 
@@ -101,14 +107,24 @@ class Access:
         except Exception as error:  # noqa: BLE001
             # Each of botocore's providers has errors of its own, a plain RuntimeError and KeyError among them, and
             # none may end the task that tries again.
-            expired = self._frozen is not None or self._trouble.reason is SourceReason.CREDENTIALS_EXPIRED
-            reason = SourceReason.CREDENTIALS_EXPIRED if expired else SourceReason.CREDENTIALS_MISSING
-            self._trouble = Trouble(
-                reason, f"The AWS credentials cannot be {'renewed' if expired else 'had'}: {_why(error)}"
-            )
-            if self._source is not None and self._source_expired():
-                self._frozen = None
+            self._failed(error)
+        else:
+            if self._failing:
+                log.info("The AWS credentials are renewed again")
+            self._failing = False
         self._looked.set()
+
+    def _failed(self, error: Exception) -> None:
+        expired = self._frozen is not None or self._trouble.reason is SourceReason.CREDENTIALS_EXPIRED
+        reason = SourceReason.CREDENTIALS_EXPIRED if expired else SourceReason.CREDENTIALS_MISSING
+        what = f"The AWS credentials cannot be {'renewed' if expired else 'had'}"
+        self._trouble = Trouble(reason, f"{what}: {_why(error)}")
+        if self._source is not None and self._source_expired():
+            self._frozen = None
+        if not self._failing:
+            # Those at hand may be good for minutes yet, in which nothing else would say so.
+            log.warning(what, why=_why(error), still_good=self._frozen is not None)
+        self._failing = True
 
     async def wait_looked(self, timeout_s: float) -> None:
         """Wait until credentials have been looked for once, but not for longer than ``timeout_s``."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from poolmuster.model.source import SourceReason
 from poolmuster.storage.dynamodb.trouble import Trouble
@@ -159,6 +160,30 @@ async def test_credentials_that_cannot_be_renewed_are_used_till_they_expire_and_
     assert trouble_of(found).reason is SourceReason.CREDENTIALS_EXPIRED
     await found.refresh()
     assert trouble_of(found).reason is SourceReason.CREDENTIALS_EXPIRED
+
+
+async def test_a_renewal_that_fails_is_told_once_while_the_credentials_are_good_and_once_when_it_works_again() -> None:
+    works = False
+
+    def renew() -> dict[str, str]:
+        if not works:
+            raise CredentialRetrievalError(provider="p", error_msg="SECRET")
+        expires = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        return {"access_key": "NEW", "secret_key": "S", "token": "T", "expiry_time": expires}
+
+    source = _session_of(timedelta(minutes=5), renew)
+    found = access(lambda: source)
+    found._source, found._frozen = source, source._frozen_credentials
+    with capture_logs() as told:
+        await found.refresh()
+        await found.refresh()
+        works = True
+        await found.refresh()
+        await found.refresh()
+    assert [(line["event"], line.get("why"), line.get("still_good")) for line in told] == [
+        ("The AWS credentials cannot be renewed", "CredentialRetrievalError", True),
+        ("The AWS credentials are renewed again", None, None),
+    ]
 
 
 async def test_a_refresh_that_takes_long_holds_up_neither_the_loop_nor_a_call() -> None:
