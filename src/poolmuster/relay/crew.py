@@ -98,7 +98,7 @@ class Crew:
     async def _watch_file(self) -> None:
         while True:
             await self._clock.sleep_ms(FILE_CHECK_MS)
-            if self._stopping.is_set() or not self._file.refresh():
+            if not self._file.refresh():
                 continue
             if self._file.problem is not None:
                 log.error("The pools file is not usable; what it last held stays in use", problem=self._file.problem)
@@ -107,6 +107,8 @@ class Crew:
                 self._arrange(self._file.value)
 
     def _arrange(self, pools: tuple[PoolSettings, ...]) -> None:
+        if self._stopping.is_set():  # told to while starting: nobody would stop an agent that begins now
+            return
         wanted = {pool.key: pool for pool in pools}
         for key in [key for key in self._agents if key not in wanted]:
             self._agents.pop(key).stop(OnExit.DEREGISTER)

@@ -113,6 +113,17 @@ async def test_a_crew_that_stops_deregisters_every_pool_and_ends(tmp_path: Path)
     assert len(world.deregisters) == 20
 
 
+async def test_a_crew_that_is_stopped_before_it_began_registers_nothing_and_ends(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1"))
+    crew = crew_of(world, path)
+    async with working(crew) as task:
+        crew.stop()
+        await world.clock.advance(10_000)
+        assert task.done()
+    assert world.calls == []
+
+
 async def test_an_agent_that_dies_ends_the_crew(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "pools.toml"
     path.write_text(FILE.format("a", "http://a:1"))
