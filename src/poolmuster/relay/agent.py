@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import structlog
 
-from poolmuster.model.change import LeaveReason
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.discovery import Discovery
 from poolmuster.relay.facts import facts_of
@@ -96,7 +95,7 @@ class Agent:
         if on_exit is OnExit.LEAVE:
             self._heartbeat.forget()
         else:
-            self._heartbeat.unwant(self._clock.monotonic_ms(), Departing(LeaveReason.RELAY_STOPPING))
+            self._heartbeat.leave(self._clock.monotonic_ms())
         self._stopping.set()
         self._wake.set()
 
@@ -109,6 +108,8 @@ class Agent:
                 self._say_files(files)
             access = ProbeAccess(settings.frontend_url, settings.health_path, files.token, files.tls)
             finding = await self._prober.probe(access, self._probing.timeout_s)
+            if self._stopping.is_set():  # it ended in the very turn in which the relay was told to stop
+                return
             if verdict is self._verdict:  # else the settings changed meanwhile, and this speaks of another server
                 self._conclude(finding)
             pause_ms = self._probing.interval_s * 1000 * (1 - PROBE_JITTER + 2 * PROBE_JITTER * self._draw())

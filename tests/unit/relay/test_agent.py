@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from poolmuster.model.change import LeaveReason
+from poolmuster.relay.agent import Agent
 from poolmuster.relay.heartbeat import (
     Failed,
     Phase,
@@ -168,6 +169,39 @@ async def test_stopping_lets_the_heartbeat_in_flight_end_first() -> None:
         await world.clock.advance(500)
         assert task.done()
     assert len(world.deregisters) == 1
+
+
+async def probe_that_ends_in_the_turn_of_the_stop(world: World, agent: Agent, on_exit: OnExit) -> None:
+    """Stop ``agent`` when the answer of its server has been read, and nobody has looked at it yet."""
+    world.answering.clear()
+    await world.clock.advance(2_500)
+    world.answering.set()
+    agent.stop(on_exit)
+    await world.clock.settle()
+
+
+async def test_a_good_probe_that_ends_in_the_turn_of_the_stop_does_not_take_it_back() -> None:
+    world = World()
+    agent = world.agent()
+    async with running(agent) as task:
+        await world.clock.advance(100)
+        await probe_that_ends_in_the_turn_of_the_stop(world, agent, OnExit.DEREGISTER)
+        assert task.done()
+    assert [step.relay_id for step in world.registers] == ["id-0"]
+    (left,) = world.deregisters
+    assert left.departing.reason is LeaveReason.RELAY_STOPPING
+
+
+async def test_a_failed_probe_that_ends_in_the_turn_of_the_stop_deregisters_nothing_that_is_to_be_left() -> None:
+    world = World()
+    agent = world.agent()
+    async with running(agent) as task:
+        await world.clock.advance(100)
+        world.finding = DOWN
+        await world.clock.advance(2_000)
+        await probe_that_ends_in_the_turn_of_the_stop(world, agent, OnExit.LEAVE)
+        assert task.done()
+    assert world.deregisters == []
 
 
 async def test_stopping_leaves_the_pool_to_another_relay_that_registers_it_too() -> None:

@@ -350,6 +350,41 @@ def test_forgetting_sends_nothing_more() -> None:
     assert world.beat.next(world.now_ms + 60_000) == Wait(None)
 
 
+def test_whatever_is_said_of_the_server_of_a_relay_that_stops_changes_nothing() -> None:
+    world = World().registered()
+    world.beat.leave(world.now_ms)
+    world.beat.want(world.now_ms, FACTS)
+    world.beat.unwant(world.now_ms, DOWN)
+    assert world.step() == Deregister(0, "id-0", Departing(LeaveReason.RELAY_STOPPING), 3_000)
+    world.end(Left())
+    world.beat.want(world.now_ms, FACTS)
+    assert world.beat.next(world.now_ms) == Wait(None)
+
+
+def test_whatever_is_said_of_the_server_after_forgetting_changes_nothing() -> None:
+    world = World().registered()
+    world.beat.forget()
+    world.beat.want(world.now_ms, FACTS)
+    world.beat.unwant(world.now_ms, DOWN)
+    assert world.beat.next(world.now_ms) == Wait(None)
+
+
+def test_a_relay_that_stops_does_not_sit_out_the_pause_of_a_deregistration() -> None:
+    world = World().registered()
+    world.beat.unwant(world.now_ms, DOWN)
+    for _ in range(5):
+        world.step()
+        world.end(Failed("cut"))
+    world.beat.leave(world.now_ms)
+    stopped_ms = world.now_ms
+    step = world.step()
+    assert isinstance(step, Deregister)
+    assert (step.departing, world.now_ms) == (DOWN, stopped_ms)
+    world.end(Failed("cut"))
+    world.step()
+    assert world.now_ms - stopped_ms <= 750, "and starts with short pauses again"
+
+
 def test_a_pause_of_the_process_is_followed_by_one_heartbeat_at_once() -> None:
     world = World().registered()
     world.now_ms += 60_000
