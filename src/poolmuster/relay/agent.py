@@ -66,13 +66,21 @@ class Agent:
         self._since_at_ms = clock.wall_ms()
         self._said_problems: dict[int, str] = {}
         self._said_conflict = False
-        self.adopt(settings)
-
-    def adopt(self, settings: PoolSettings) -> None:
-        """Go on with other settings of the same pool. What is registered stays until the next probe has ended."""
         self.settings = settings
         self._files = PoolFiles(settings)
-        self._verdict = Verdict(self._probing.unhealthy_after)
+        self._verdict = Verdict(probing.unhealthy_after)
+
+    def adopt(self, settings: PoolSettings) -> None:
+        """Go on with other settings of the same pool.
+
+        What is registered stays until the next good probe, or until as many have failed as take any pool off the list.
+        """
+        if not settings.same_server(self.settings):
+            current = self._verdict.current
+            presumed = current if isinstance(current, Serving) else None
+            self._verdict = Verdict(self._probing.unhealthy_after, presumed)
+        self.settings = settings
+        self._files = PoolFiles(settings, self._files)
 
     async def run(self, first_after_ms: float = 0) -> None:
         """Probe and register until `stop` is called. ``first_after_ms`` delays the first probe."""
@@ -103,14 +111,14 @@ class Agent:
         await self._clock.sleep_ms(first_after_ms)
         while True:
             started_ms = self._clock.monotonic_ms()
-            settings, verdict, files = self.settings, self._verdict, self._files
+            settings, files = self.settings, self._files
             if files.refresh():
                 self._say_files(files)
             access = ProbeAccess(settings.frontend_url, settings.health_path, files.token, files.tls)
             finding = await self._prober.probe(access, self._probing.timeout_s)
             if self._stopping.is_set():  # it ended in the very turn in which the relay was told to stop
                 return
-            if verdict is self._verdict:  # else the settings changed meanwhile, and this speaks of another server
+            if settings is self.settings:  # else they changed meanwhile: another server's, or with files not yet read
                 self._conclude(finding)
             pause_ms = self._probing.interval_s * 1000 * (1 - PROBE_JITTER + 2 * PROBE_JITTER * self._draw())
             await self._clock.sleep_ms(max(0, pause_ms - (self._clock.monotonic_ms() - started_ms)))
@@ -122,9 +130,9 @@ class Agent:
         self.counts.probes["good" if isinstance(finding, Serving) else finding.reason.value] += 1
         current = self._verdict.current
         now_ms = self._clock.monotonic_ms()
-        if isinstance(current, Serving):
-            self._heartbeat.want(now_ms, facts_of(self.settings, self._files.labels, current.models))
-        elif current is not None:
+        if isinstance(finding, Serving):
+            self._heartbeat.want(now_ms, facts_of(self.settings, self._files.labels, finding.models))
+        elif isinstance(current, Unfit):
             self._heartbeat.unwant(now_ms, Departing(current.reason, current.detail))
         if before != current:
             self._say_server(current)

@@ -1,11 +1,14 @@
 """The files that belong to one pool, read again while the relay runs."""
 
 import ssl
+from typing import TypeVar
 
 from poolmuster.model.errors import InvalidInput
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.settings import PoolSettings
 from poolmuster.relay.watched_file import WatchedFile, parse_token
+
+T = TypeVar("T")
 
 
 def parse_authorities(content: bytes) -> ssl.SSLContext:
@@ -16,16 +19,27 @@ def parse_authorities(content: bytes) -> ssl.SSLContext:
         raise InvalidInput("holds no certificates in PEM form") from error
 
 
-class PoolFiles:
-    """The labels, the token and the certificate authorities of one pool, each as last read well."""
+def _kept(before: WatchedFile[T], fresh: WatchedFile[T]) -> WatchedFile[T]:
+    return before if before.path == fresh.path else fresh
 
-    def __init__(self, settings: PoolSettings) -> None:
+
+class PoolFiles:
+    """The labels, the token and the certificate authorities of one pool, each as last read well.
+
+    ``before`` are those of the pool's settings until now: a file that it names too is what it last held there.
+    """
+
+    def __init__(self, settings: PoolSettings, before: "PoolFiles | None" = None) -> None:
         no_labels: dict[str, str] = {}
         no_token: str | None = None
         no_tls: ssl.SSLContext | None = None
         self._labels = WatchedFile(settings.labels_file, parse_labels, no_labels)
         self._token = WatchedFile(settings.token_file, parse_token, no_token)
         self._tls = WatchedFile(settings.ca_cert, parse_authorities, no_tls)
+        if before is not None:
+            self._labels = _kept(before._labels, self._labels)
+            self._token = _kept(before._token, self._token)
+            self._tls = _kept(before._tls, self._tls)
 
     @property
     def labels(self) -> dict[str, str]:

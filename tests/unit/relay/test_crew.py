@@ -18,7 +18,7 @@ from poolmuster.relay.heartbeat import (
 )
 from poolmuster.relay.settings import OnExit, PoolDefaults, PoolSettings, ProbeSettings, RelaySettings
 from poolmuster.relay.status import PoolStatus
-from tests.unit.relay.world import URLS, World, document
+from tests.unit.relay.world import DOWN, URLS, World, document
 
 FILE = '[[pools]]\nname = "{}"\nfrontend = "{}"\n'
 
@@ -72,8 +72,12 @@ async def test_a_pool_whose_settings_change_is_never_off_the_list(tmp_path: Path
     crew = crew_of(world, path)
     async with working(crew):
         await world.clock.advance(100)
+        world.findings["http://a:2"] = DOWN
         path.write_text(FILE.format("a", "http://a:2"))
-        await world.clock.advance(4_100)
+        await world.clock.advance(2_000)
+        assert crew.statuses[0].server.failed_probes == 1
+        del world.findings["http://a:2"]
+        await world.clock.advance(2_000)
         assert world.deregisters == []
         assert document(world.registers[-1])["frontend_url"] == "http://a:2"
         assert {step.relay_id for step in world.registers} == {"id-0"}
