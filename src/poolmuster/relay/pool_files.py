@@ -13,10 +13,20 @@ T = TypeVar("T")
 
 def parse_authorities(content: bytes) -> ssl.SSLContext:
     """A context that trusts the certificates of a PEM file, and no others. Raises `InvalidInput`."""
+    context = trusting_nobody()
     try:
-        return ssl.create_default_context(cadata=content.decode("ascii"))
+        context.load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
         raise InvalidInput("holds no certificates in PEM form") from error
+    return context
+
+
+def trusting_nobody() -> ssl.SSLContext:
+    """A context under which no server is accepted.
+
+    Not `ssl.create_default_context`, which takes an empty file for none and then trusts what the system does.
+    """
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _kept(before: WatchedFile[T], fresh: WatchedFile[T]) -> WatchedFile[T]:
@@ -26,13 +36,14 @@ def _kept(before: WatchedFile[T], fresh: WatchedFile[T]) -> WatchedFile[T]:
 class PoolFiles:
     """The labels, the token and the certificate authorities of one pool, each as last read well.
 
+    Where a file of authorities is named and was never read well, nobody is trusted.
     ``before`` are those of the pool's settings until now: a file that it names too is what it last held there.
     """
 
     def __init__(self, settings: PoolSettings, before: "PoolFiles | None" = None) -> None:
         no_labels: dict[str, str] = {}
         no_token: str | None = None
-        no_tls: ssl.SSLContext | None = None
+        no_tls: ssl.SSLContext | None = None if settings.ca_cert is None else trusting_nobody()
         self._labels = WatchedFile(settings.labels_file, parse_labels, no_labels)
         self._token = WatchedFile(settings.token_file, parse_token, no_token)
         self._tls = WatchedFile(settings.ca_cert, parse_authorities, no_tls)
