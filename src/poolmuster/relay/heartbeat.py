@@ -150,6 +150,7 @@ class Heartbeat:
         self.relay_id = new_id()
         self.url = 0
         self.problem: Refused | Failed | None = None
+        """What the last attempt met with; nothing while there is nothing to attempt."""
         self.failed_rounds = 0
         self.listed_until_ms: int | None = None
         """Until when the pool is surely listed, as far as a relay can know."""
@@ -269,6 +270,8 @@ class Heartbeat:
         if self._step is not None or self._claimed(now_ms):
             self._departing = departing
             self._hurry(now_ms)
+        else:
+            self.problem = None
 
     def _hurry(self, now_ms: int) -> None:
         self._due_ms, self._tried = now_ms, 0
@@ -279,7 +282,7 @@ class Heartbeat:
         self._superseded = False
 
     def _gone(self) -> None:
-        self._departing = None
+        self._departing = self.problem = None
         self.listed_until_ms = self._claimed_until_ms = self._conflict_until_ms = None
         self.relay_id = self._new_id()
 

@@ -56,12 +56,14 @@ class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> str | None:
-        """Why the pool is not as it should be: its server is up, but it is not listed; or ``None``."""
+        """Why the pool is not as it should be: its server is up, but it is refused or not listed; or ``None``."""
         if self.server.state is ServerState.UNKNOWN:
             return "its server has not been probed yet"
+        if self.server.state is ServerState.DOWN:
+            return None
         if self.discovery.refused:
             return f"discovery refuses it: {self.discovery.problem}"
-        if self.server.state is ServerState.UP and not self.discovery.listed:
+        if not self.discovery.listed:
             return f"it is not listed: {self.discovery.problem or 'the first heartbeat is under way'}"
         return None
 

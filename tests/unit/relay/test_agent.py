@@ -195,6 +195,27 @@ async def test_a_refusal_shows_in_its_health_and_is_tried_again_at_every_heartbe
         assert agent.status.fault == "discovery refuses it: 403: not your cluster"
 
 
+@pytest.mark.parametrize("was_listed", [False, True])
+async def test_a_refused_pool_whose_server_goes_down_is_as_it_should_be(was_listed: bool) -> None:
+    world = World()
+    world.outcome = Renewed(Terms()) if was_listed else Refused(403, "not your cluster")
+    agent = world.agent()
+    async with running(agent):
+        await world.clock.advance(100)
+        world.outcome = Refused(403, "not your cluster")
+        await world.clock.advance(5_000)
+        assert str(agent.status.fault).startswith("discovery refuses it")
+        world.finding = DOWN
+        await world.clock.advance(4_000)
+        assert agent.status.server.state is ServerState.DOWN
+        assert str(agent.status.fault) == "None"
+        await world.clock.advance(15_000)
+        assert (agent.status.discovery.refused, agent.status.discovery.problem) == (False, None)
+        world.finding = GOOD
+        await world.clock.advance(2_000)
+        assert str(agent.status.fault).startswith("discovery refuses it"), "and is refused anew when it is back"
+
+
 async def test_409_is_answered_with_a_new_relay_id_at_once() -> None:
     world = World()
     agent = world.agent()
