@@ -223,7 +223,7 @@ DEFAULTS = PoolDefaults(cluster_id="c", namespace="ns", region="us", labels=(("t
 
 
 def test_a_pools_file_takes_from_the_flags_what_it_does_not_say() -> None:
-    llama, qwen = parse_pools(POOLS, DEFAULTS, ELSEWHERE)
+    llama, qwen = parse_pools(POOLS, DEFAULTS, ELSEWHERE).settings
     assert llama == PoolSettings(
         key=PoolKey("c", "ns", "llama"),
         frontend_url="http://llama.inference.svc:8000",
@@ -268,6 +268,19 @@ def test_a_pools_file_that_is_wrong_says_where(content: bytes, says: str) -> Non
     with pytest.raises(InvalidInput) as caught:
         parse_pools(content, DEFAULTS, ELSEWHERE)
     assert says in caught.value.detail + "".join(f"{fault.pointer} {fault.detail}" for fault in caught.value.faults)
+
+
+def test_a_v1_in_a_pools_file_is_taken_off_and_said() -> None:
+    content = POOLS.replace(b"https://qwen.example.com/", b"https://qwen.example.com/v1/")
+    pools = parse_pools(content, DEFAULTS, ELSEWHERE)
+    assert [pool.advertise_url for pool in pools.settings] == [
+        "http://llama.inference.svc:8000",
+        "https://qwen.example.com",
+    ]
+    assert pools.remarks == (
+        "the /v1 at the end of frontend of llama is taken off: http://llama.inference.svc:8000 is used",
+        "the /v1 at the end of advertise_url of qwen is taken off: https://qwen.example.com is used",
+    )
 
 
 def test_a_pool_without_a_cluster_anywhere_is_refused() -> None:
