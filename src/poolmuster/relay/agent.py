@@ -22,7 +22,7 @@ from poolmuster.relay.heartbeat import (
     Wait,
 )
 from poolmuster.relay.pool_files import PoolFiles
-from poolmuster.relay.probe import ProbeAccess, Prober
+from poolmuster.relay.probe import MODELS_LIMIT, ProbeAccess, Prober
 from poolmuster.relay.settings import OnExit, PoolSettings, ProbeSettings
 from poolmuster.relay.status import DiscoveryStatus, PoolCounts, PoolStatus, ServerState, ServerStatus
 from poolmuster.relay.verdict import Finding, Serving, Unfit, Verdict
@@ -194,6 +194,13 @@ class Agent:
         key = str(self.settings.key)
         if isinstance(current, Serving):
             log.info("The server serves", pool=key, models=[model.id for model in current.models])
+            if current.left_out:
+                log.warning(
+                    "The server lists more models than a relay looks at; the rest are not registered",
+                    pool=key,
+                    limit=MODELS_LIMIT,
+                    left_out=current.left_out,
+                )
         elif current is not None:
             log.warning("The server is down", pool=key, reason=current.reason.value, detail=current.detail)
 
@@ -268,6 +275,7 @@ class Agent:
             detail=failed.detail if failed else None,
             failed_probes=self._verdict.failures,
             models=tuple(model.id for model in current.models) if isinstance(current, Serving) else (),
+            models_left_out=current.left_out if isinstance(current, Serving) else 0,
             last_probe_at_ms=self._last_probe_at_ms,
         )
 

@@ -38,6 +38,13 @@ class ProbeAccess(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None = None
 
 
+class Listed(msgspec.Struct, frozen=True):
+    """What a server lists, sorted by id, each model once; ``left_out`` entries beyond `MODELS_LIMIT` were not read."""
+
+    models: tuple[ServedModel, ...]
+    left_out: int = 0
+
+
 class _Unfit(Exception):
     """Ends a probe early."""
 
@@ -72,12 +79,12 @@ class Prober:
         if status != HTTP_OK:
             raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/v1/models answered {status}")
         listed = parse_models(body)
-        if not listed:
+        if not listed.models:
             raise _Unfit(LeaveReason.NO_MODELS, "/v1/models lists none")
-        ready = await self._ready(access, listed)
+        ready = await self._ready(access, listed.models)
         if not ready:
-            raise _Unfit(LeaveReason.NO_MODELS, f"none of the {len(listed)} listed models is ready")
-        return Serving(ready)
+            raise _Unfit(LeaveReason.NO_MODELS, f"none of the {len(listed.models)} listed models is ready")
+        return Serving(ready, listed.left_out)
 
     async def _ready(self, access: ProbeAccess, listed: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
         slots = asyncio.Semaphore(READY_AT_ONCE)
@@ -126,8 +133,8 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | N
     return bytes(content)
 
 
-def parse_models(body: bytes) -> tuple[ServedModel, ...]:
-    """The models of an answer to ``GET /v1/models``, sorted. What is not of the known form is passed over.
+def parse_models(body: bytes) -> Listed:
+    """The models of an answer to ``GET /v1/models``. What is not of the known form is passed over.
 
     Raises `_Unfit` where the answer as a whole is no list of models.
     """
@@ -142,7 +149,7 @@ def parse_models(body: bytes) -> tuple[ServedModel, ...]:
     for entry in entries[:MODELS_LIMIT]:
         if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str) and model_id:
             models.setdefault(model_id, ServedModel(model_id, _context_window(entry)))
-    return tuple(sorted(models.values(), key=lambda model: model.id))
+    return Listed(tuple(sorted(models.values(), key=lambda model: model.id)), max(0, len(entries) - MODELS_LIMIT))
 
 
 def _context_window(entry: dict[str, Any]) -> int | None:

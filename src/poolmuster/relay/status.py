@@ -18,7 +18,10 @@ class ServerState(StrEnum):
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The model server. ``failed_probes`` counts those in a row; ``detail`` is of the last failed one."""
+    """The model server. ``failed_probes`` counts those in a row; ``detail`` is of the last failed one.
+
+    ``models_left_out`` counts what it lists beyond the limit of a probe.
+    """
 
     url: str
     state: ServerState
@@ -26,6 +29,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
     failed_probes: int = 0
     models: tuple[str, ...] = ()
+    models_left_out: int = 0
     last_probe_at_ms: int | None = None
 
 

@@ -13,9 +13,10 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """A good probe: at least one model, sorted by id, each once."""
+    """A good probe: at least one model, sorted by id, each once. ``left_out`` entries of the list were not looked at."""
 
     models: tuple[ServedModel, ...]
+    left_out: int = 0
 
 
 class Unfit(msgspec.Struct, frozen=True):

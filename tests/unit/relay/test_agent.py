@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from poolmuster.model.change import LeaveReason
 from poolmuster.relay.agent import Agent
@@ -77,6 +78,17 @@ async def test_a_change_of_the_models_is_sent_with_the_next_probe() -> None:
         await world.clock.advance(2_000)
         assert [model["id"] for model in document(world.registers[-1])["models"]] == ["m", "n"]
         assert len(world.registers) == 2
+
+
+async def test_models_that_are_left_out_are_said_once_and_shown() -> None:
+    world = World()
+    world.finding = Serving((ServedModel("m"),), left_out=3)
+    agent = world.agent()
+    with capture_logs() as said:
+        async with running(agent):
+            await world.clock.advance(10_000)
+            assert agent.status.server.models_left_out == 3
+    assert [entry["left_out"] for entry in said if "left_out" in entry] == [3]
 
 
 async def test_labels_of_the_file_are_sent_when_they_change(tmp_path: Path) -> None:
