@@ -80,7 +80,7 @@ class Agent:
             presumed = current if isinstance(current, Serving) else None
             self._verdict = Verdict(self._probing.unhealthy_after, presumed)
         self.settings = settings
-        self._files = PoolFiles(settings, self._files)
+        self._files.follow(settings)
 
     async def run(self, first_after_ms: float = 0) -> None:
         """Probe and register until `stop` is called. ``first_after_ms`` delays the first probe."""
@@ -111,10 +111,10 @@ class Agent:
         await self._clock.sleep_ms(first_after_ms)
         while True:
             started_ms = self._clock.monotonic_ms()
-            settings, files = self.settings, self._files
-            if files.refresh():
-                self._say_files(files)
-            access = ProbeAccess(settings.frontend_url, settings.health_path, files.token, files.tls)
+            settings = self.settings
+            if self._files.refresh():
+                self._say_files()
+            access = ProbeAccess(settings.frontend_url, settings.health_path, self._files.token, self._files.tls)
             finding = await self._prober.probe(access, self._probing.timeout_s)
             if self._stopping.is_set():  # it ended in the very turn in which the relay was told to stop
                 return
@@ -184,8 +184,8 @@ class Agent:
         if phase is not self._phase:
             self._phase, self._since_at_ms = phase, self._clock.wall_ms()
 
-    def _say_files(self, files: PoolFiles) -> None:
-        for problem in files.problems:
+    def _say_files(self) -> None:
+        for problem in self._files.problems:
             log.warning(
                 "A file is not usable; what it last held stays in use", pool=str(self.settings.key), file=problem
             )

@@ -1,14 +1,11 @@
 """The files that belong to one pool, read again while the relay runs."""
 
 import ssl
-from typing import TypeVar
 
 from poolmuster.model.errors import InvalidInput
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.settings import PoolSettings
 from poolmuster.relay.watched_file import WatchedFile, parse_token
-
-T = TypeVar("T")
 
 
 def parse_authorities(content: bytes) -> ssl.SSLContext:
@@ -29,28 +26,27 @@ def trusting_nobody() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _kept(before: WatchedFile[T], fresh: WatchedFile[T]) -> WatchedFile[T]:
-    return before if before.path == fresh.path else fresh
-
-
 class PoolFiles:
     """The labels, the token and the certificate authorities of one pool, each as last read well.
 
     Where a file of authorities is named and was never read well, nobody is trusted.
-    ``before`` are those of the pool's settings until now: a file that it names too is what it last held there.
     """
 
-    def __init__(self, settings: PoolSettings, before: "PoolFiles | None" = None) -> None:
-        no_labels: dict[str, str] = {}
-        no_token: str | None = None
-        no_tls: ssl.SSLContext | None = None if settings.ca_cert is None else trusting_nobody()
-        self._labels = WatchedFile(settings.labels_file, parse_labels, no_labels)
-        self._token = WatchedFile(settings.token_file, parse_token, no_token)
-        self._tls = WatchedFile(settings.ca_cert, parse_authorities, no_tls)
-        if before is not None:
-            self._labels = _kept(before._labels, self._labels)
-            self._token = _kept(before._token, self._token)
-            self._tls = _kept(before._tls, self._tls)
+    def __init__(self, settings: PoolSettings) -> None:
+        self._labels = WatchedFile[dict[str, str]](None, parse_labels, {})
+        self._token = WatchedFile[str | None](None, parse_token, None)
+        self._tls = WatchedFile[ssl.SSLContext | None](None, parse_authorities, None)
+        self.follow(settings)
+
+    def follow(self, settings: PoolSettings) -> None:
+        """Go on with the files that ``settings`` name: those named before keep what they last held."""
+        if self._labels.path != settings.labels_file:
+            self._labels = WatchedFile(settings.labels_file, parse_labels, {})
+        if self._token.path != settings.token_file:
+            self._token = WatchedFile(settings.token_file, parse_token, None)
+        if self._tls.path != settings.ca_cert:
+            nobody = None if settings.ca_cert is None else trusting_nobody()
+            self._tls = WatchedFile(settings.ca_cert, parse_authorities, nobody)
 
     @property
     def labels(self) -> dict[str, str]:

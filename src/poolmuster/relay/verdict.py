@@ -13,7 +13,7 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """A good probe: at least one model, sorted by id, each once. ``left_out`` entries of the list were not looked at."""
+    """A good probe: at least one model, sorted by id, each once. ``left_out`` entries of the list were not read."""
 
     models: tuple[ServedModel, ...]
     left_out: int = 0
