@@ -67,7 +67,7 @@ def _leave_hung_lookups() -> None:
 
 
 def new_relay_id() -> str:
-    """An id that no other run of any relay bears. The service takes 128 characters."""
+    """An id that no other relay bears, well within what a service takes."""
     return secrets.token_hex(8)
 
 
