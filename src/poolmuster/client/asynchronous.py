@@ -11,11 +11,12 @@ from aiohttp import ClientSession
 
 from poolmuster.client.answers import Answer, Listing
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
+from poolmuster.client.errors import may_be_answered_elsewhere
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.transport import open_session
 from poolmuster.client.watch import WatchStream
-from poolmuster.model.errors import PoolmusterError, Unavailable
+from poolmuster.model.errors import PoolmusterError
 from poolmuster.model.key import PoolKey, parse_key
 from poolmuster.model.wire import Registered, RouterReplica
 from poolmuster.ports.clock import Clock
@@ -40,9 +41,10 @@ def as_key(key: PoolKey | str) -> PoolKey:
 class AsyncClient:
     """Asks one discovery service, which may have several instances. Use it as a context manager.
 
-    ``urls`` are base URLs of its instances. A call goes to the first that gives an answer; every call raises
-    `poolmuster.client.Unreachable` or another error of `poolmuster.model.errors`. ``clock`` and ``chance`` are for
-    tests.
+    ``urls`` are base URLs of its instances. A call goes to the first that gives an answer, past those that are away,
+    not ready, or behind a proxy that answers in their stead; where none does, it raises the last one's error. Every
+    call raises `poolmuster.client.Unreachable` or another error of `poolmuster.model.errors`. ``clock`` and
+    ``chance`` are for tests.
     """
 
     def __init__(
@@ -129,7 +131,9 @@ class AsyncClient:
         for api in self.apis:
             try:
                 return await call(api)
-            except Unavailable as error:
+            except PoolmusterError as error:
+                if not may_be_answered_elsewhere(error):
+                    raise
                 last = error
         assert last is not None
         raise last

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from poolmuster.client import AsyncClient, BadAnswer, Client, ClientSettings, Follower, NotReady, Unreachable
+from poolmuster.client import AsyncClient, BadAnswer, Client, ClientSettings, Follower, NotReady, Refused, Unreachable
 from poolmuster.client.api import DiscoveryApi
 from poolmuster.model.errors import InvalidInput, NotFound, RelayLeft
 from poolmuster.model.key import PoolKey
@@ -205,12 +205,40 @@ async def test_another_instance_answers_for_one_that_is_down_or_not_ready(server
             await client.list()
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        answers(502, body=b"<html>bad gateway"),
+        answers(504, body=b""),
+        problem(500, "internal"),
+        answers(body=b"<html>a page of something else"),
+        answers(302, headers={"Location": "http://elsewhere/"}),
+        answers(other=1),
+    ],
+)
+async def test_another_instance_answers_for_a_proxy_or_a_stranger(server: Server, first: Handler) -> None:
+    server.handlers = [first, answers(pools=[], complete=True)]
+    async with client_of(server.url, server.url + "/second") as client:
+        assert (await client.list()).complete
+    assert server.paths == ["GET /pools", "GET /second/pools"]
+
+
+async def test_where_no_instance_answers_the_last_error_is_told(server: Server) -> None:
+    server.handlers = [problem(503, "unavailable"), answers(502, body=b"")]
+    async with client_of(server.url, server.url + "/second") as client:
+        with pytest.raises(Refused, match="/second answered 502"):
+            await client.list()
+
+
 async def test_an_error_of_the_caller_is_not_tried_elsewhere(server: Server) -> None:
-    server.handlers = [problem(400, "invalid")]
+    server.handlers = [problem(400, "invalid"), answers(418, body=b"")]
     async with client_of(server.url, server.url + "/second") as client:
         with pytest.raises(InvalidInput):
             await client.list()
-    assert len(server.requests) == 1
+        assert len(server.requests) == 1
+        with pytest.raises(Refused):
+            await client.list()
+    assert len(server.requests) == 2
 
 
 async def test_a_line_of_ten_megabytes_arrives(server: Server) -> None:
