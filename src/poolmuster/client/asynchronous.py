@@ -70,6 +70,7 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._session is not None:
+            self.apis = ()
             await self._session.close()
 
     async def list(self, **filters: Unpack[Filters]) -> Listing:
@@ -112,7 +113,7 @@ class AsyncClient:
     @asynccontextmanager
     async def follow(self, **filters: Unpack[Filters]) -> AsyncIterator[Follower]:
         """A live copy of the list, for as long as the block lasts. It reconnects by itself and never gives up."""
-        source = _ApiSource({api.url: api for api in self.apis}, pairs_of(filters))
+        source = _ApiSource({api.url: api for api in self._in_use()}, pairs_of(filters))
         follower = Follower(source, self.settings, self._clock, self._chance)
         running = asyncio.create_task(follower.run(), name="poolmuster-follow")
         try:
@@ -120,15 +121,14 @@ class AsyncClient:
         finally:
             running.cancel()
             await asyncio.wait([running])
+            follower.end()
         if not running.cancelled() and (bug := running.exception()) is not None:
             raise bug
 
     async def _first(self, call: Callable[[DiscoveryApi], Awaitable[T]]) -> T:
         """The answer of the first instance that can give one."""
-        if not self.apis:
-            raise RuntimeError("the client is used outside of its `async with` block")
         last: PoolmusterError | None = None
-        for api in self.apis:
+        for api in self._in_use():
             try:
                 return await call(api)
             except PoolmusterError as error:
@@ -137,6 +137,11 @@ class AsyncClient:
                 last = error
         assert last is not None
         raise last
+
+    def _in_use(self) -> tuple[DiscoveryApi, ...]:
+        if not self.apis:
+            raise RuntimeError("the client is used outside of its `async with` block")
+        return self.apis
 
 
 class _ApiSource:
