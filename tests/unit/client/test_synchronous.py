@@ -25,7 +25,7 @@ async def in_thread(work: Callable[[], None]) -> None:
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # the test's own thread raises it
+        except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
             errors.append(error)
         loop.call_soon_threadsafe(ended.set)
 
