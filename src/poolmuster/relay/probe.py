@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from poolmuster.client.reading import read_body
 from poolmuster.client.transport import reason_of
 from poolmuster.model.change import LeaveReason
 from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
@@ -113,24 +114,14 @@ class Prober:
                 # Only the status matters. A short body is read so that the connection can be kept; for one that may
                 # never end nobody waits.
                 if response.content_length is not None and response.content_length <= STATUS_BODY_LIMIT_BYTES:
-                    await _read(response, STATUS_BODY_LIMIT_BYTES)
+                    await read_body(response, STATUS_BODY_LIMIT_BYTES)
                 else:
                     response.close()
                 return response.status, b""
-            content = await _read(response, BODY_LIMIT_BYTES)
+            content = await read_body(response, BODY_LIMIT_BYTES)
         if content is None:
             raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{path} answered more than {BODY_LIMIT_BYTES} bytes")
         return HTTP_OK, content
-
-
-async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
-    """The body, or ``None`` where it is over the limit; then leaving the response closes its connection."""
-    content = bytearray()
-    while piece := await response.content.readany():
-        content += piece
-        if len(content) > limit_bytes:
-            return None
-    return bytes(content)
 
 
 def parse_models(body: bytes) -> Listed:
