@@ -46,7 +46,7 @@ class WatchedFile(Generic[T]):
 
     def _read(self, path: str) -> bytes:
         try:
-            with open(path, "rb", opener=_open_at_once) as file:  # noqa: PTH123  # a Path takes no opener
+            with open(path, "rb", opener=_open_at_once) as file:  # a Path takes no opener
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise InvalidInput("is no regular file")
                 content = file.read(FILE_LIMIT_BYTES + 1)

@@ -1,6 +1,7 @@
 """What the relay reads: labels, pools, tokens, URLs; and what it makes of them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.pools_file import health_path_fault, parse_pools
 from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
 from poolmuster.relay.verdict import ServedModel, Serving, Unfit, Verdict
+from poolmuster.relay.watched_file import WatchedFile, parse_token
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")
@@ -285,3 +287,13 @@ def test_the_namespace_is_the_pods_else_default(tmp_path: Path) -> None:
     assert pod_namespace(path) == "inference"
     path.write_bytes(b"\xff")
     assert pod_namespace(path) == "default"
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would hold up the relay, SIGTERM included."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        file = WatchedFile(str(path), parse_token, "")
+        assert file.refresh()
+        assert str(path) in (file.problem or "")
