@@ -7,8 +7,9 @@ import click
 import pytest
 
 from poolmuster.api.openapi import document
+from poolmuster.cli.ending import ExitCode
 from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
-from poolmuster.cli.options import Command, Option
+from poolmuster.cli.options import HELP_EPILOG, Command, Option
 from poolmuster.model.errors import Forbidden, PoolmusterError
 from tests.support.parts import ROOT
 from tests.support.service import Service
@@ -90,6 +91,15 @@ def test_every_route_is_documented() -> None:
     for path, item in document()["paths"].items():
         for method in sorted({"get", "post", "delete", "put"} & item.keys()):
             assert re.search(rf"`{method.upper()} {re.escape(path)}[?`]", text), f"{method.upper()} {path}"
+
+
+def test_every_exit_code_is_documented_and_told_by_the_help() -> None:
+    codes = {str(int(code)) for code in ExitCode}
+    for name in ("operations.md", "client.md"):
+        _, _, table = page(name).partition("| exit code |")
+        assert set(re.findall(r"^\| (\d+) \|", table.partition("\n\n")[0], re.MULTILINE)) == codes, name
+    _, _, told = HELP_EPILOG.partition("Exit codes: ")
+    assert set(re.findall(r"\b\d+\b", told)) == codes
 
 
 def _kinds(errors: Iterable[type[PoolmusterError]]) -> Iterator[type[PoolmusterError]]:
