@@ -111,7 +111,6 @@ def _kinds(errors: Iterable[type[PoolmusterError]]) -> Iterator[type[PoolmusterE
 
 def test_every_problem_is_documented_with_its_status() -> None:
     answered = {(error.status, error.type) for error in _kinds([PoolmusterError]) if error is not Forbidden}
-    answered.add((431, "urn:poolmuster:head-too-large"))
     rows = re.findall(r"^\| (\d+) \| `([\w-]+)`", section("api.md", "Errors"), re.MULTILINE)
     assert {(int(status), f"urn:poolmuster:{kind}") for status, kind in rows} == answered
 

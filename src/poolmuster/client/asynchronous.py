@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def settings_of(urls: str | Iterable[str] | ClientSettings) -> ClientSettings:
-    """Settings from URLs, given one by one or in one string with commas."""
+    """Settings from URLs, given one by one or in one string with commas. Raises `InvalidInput`."""
     if isinstance(urls, ClientSettings):
         return urls
     given = urls.replace(",", " ").split() if isinstance(urls, str) else list(urls)

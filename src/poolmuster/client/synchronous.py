@@ -156,6 +156,11 @@ class SyncFollower:
         return self._read(lambda: self._follower.pools)
 
     @property
+    def pools_json(self) -> bytes:
+        """The mirror, byte for byte (`Follower.pools_json`)."""
+        return self._read(lambda: self._follower.pools_json)
+
+    @property
     def usable(self) -> dict[PoolKey, Usable]:
         """The usable set (`Follower.usable`)."""
         return self._read(lambda: self._follower.usable)
@@ -169,6 +174,16 @@ class SyncFollower:
     def sources(self) -> tuple[SourceReport, ...]:
         """The sources as last told (`Follower.sources`)."""
         return self._read(lambda: self._follower.sources)
+
+    @property
+    def revision(self) -> str | None:
+        """The revision of the mirror (`Follower.revision`)."""
+        return self._read(lambda: self._follower.revision)
+
+    @property
+    def connected_url(self) -> str | None:
+        """The instance that the watch stands with, if it stands (`Follower.connected_url`)."""
+        return self._follower.connected_url
 
     @property
     def age_ms(self) -> int | None:

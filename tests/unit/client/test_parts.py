@@ -82,7 +82,13 @@ def test_filters_repeat() -> None:
 def test_urls_in_every_form() -> None:
     assert settings_of("http://a/, http://b http://a").urls == ("http://a", "http://b")
     assert settings_of(["http://a/"]).urls == ("http://a",)
-    assert settings_of(ClientSettings(urls=("x",))).urls == ("x",)
+    assert settings_of(ClientSettings(urls=("http://x",))).urls == ("http://x",)
+    for none in ("127.0.0.1:8080", "", [], ["http://a", "b"], "http://a/?b", "http://a..b"):
+        with pytest.raises(InvalidInput):
+            settings_of(none)
+    with pytest.raises(InvalidInput) as caught:
+        settings_of("http://user:secret@a")
+    assert "secret" not in str(caught.value)
     assert as_key("c/n/a%2Fb") == as_key(PoolKey("c", "n", "a/b"))
 
 
