@@ -24,7 +24,7 @@ class Shell:
     """Wraps an application.
 
     ``headers`` gives what each answer bears that does not bring it itself; ``sources`` what a problem of status 503
-    shows; ``loopback_only`` refuses requests that name another host; ``counters`` are where bodies over the limit count.
+    shows; ``loopback_only`` refuses requests that name another host; ``counters`` count the bodies over the limit.
     """
 
     def __init__(
