@@ -94,6 +94,16 @@ async def black_hole() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
 
 
+@contextlib.asynccontextmanager
+async def half_a_request(url: str) -> AsyncIterator[None]:
+    """A client that begins a request and does not go on."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /status HTTP/1.1\r\n")
+    yield
+    writer.close()
+
+
 async def eventually(holds: Callable[[], Any], timeout_s: float = SOON_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not await holds():
@@ -295,12 +305,17 @@ async def test_one_url_that_does_not_answer_costs_nothing(
             assert watcher.movements == ["added"]
 
 
-async def test_it_ends_in_time_though_discovery_never_answers(tmp_path: Path, server: ModelServer) -> None:
-    async with black_hole() as hole, relay_program(tmp_path, server.url, hole).program as program:
-        await asyncio.sleep(1)
-        started_s = time.monotonic()
-        assert await program.terminate(timeout_s=6) == 0
-        assert time.monotonic() - started_s < 5
+async def test_it_ends_in_time_though_nothing_around_it_answers(tmp_path: Path, server: ModelServer) -> None:
+    """A heartbeat and a probe are in flight, and a client is in the midst of a request."""
+    async with black_hole() as hole:
+        relay = relay_program(tmp_path, server.url, hole)
+        async with relay.program as program, half_a_request(relay.url):
+            await asyncio.sleep(1)
+            await server.say(hang=True)
+            await asyncio.sleep(0.5)
+            started_s = time.monotonic()
+            assert await program.terminate(timeout_s=6) == 0
+            assert time.monotonic() - started_s < 5
 
 
 async def test_a_stopped_and_continued_relay_is_back_at_once(

@@ -64,6 +64,7 @@ def build_app(
         headers=service_headers(instance),
         sources=lambda: instance.projection.completeness().sources,
         loopback_only=loopback_only,
+        counters=counters,
     )
 
 

@@ -148,6 +148,7 @@ class InstanceCollector(Collector):
             "heads_too_large",
             "heads_too_slow",
             "bodies_too_slow",
+            "bodies_too_large",
             "sends_stalled",
         ):
             refusals.add_metric([name], getattr(self._counters, name))

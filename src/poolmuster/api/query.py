@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Scope
 
-from poolmuster.httpd.resource import check_percent_signs
 from poolmuster.model.errors import Fault, InvalidInput, UnknownParameter
+from poolmuster.model.percent import check_percent_signs
 from poolmuster.model.selector import FILTERS, Selector, parse_selector
 
 INCLUDES = ("lease", "unlisted")

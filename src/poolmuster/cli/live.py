@@ -6,6 +6,7 @@ import json
 import sys
 
 import click
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -41,20 +42,23 @@ async def watch(settings: ClientSettings, chosen: Filters, output: str) -> None:
     """Show the list and its changes until interrupted. Raises when no instance could ever be reached."""
     async with AsyncClient(settings) as client, client.follow(**chosen) as follower:
         updates = follower.updates()
-        await _first_contact(updates, len(settings.urls))
+        await first_contact(updates, len(settings.urls))
         if output == "json":
-            await _objects(updates)
+            await objects(follower, updates)
         elif on_terminal():
             await _redraw(follower, updates, wide=output == "wide")
         else:
             await _lines(updates)
 
 
-async def _first_contact(updates: Subscription, urls: int) -> None:
+async def first_contact(updates: Subscription, urls: int) -> None:
     """Wait for a first list; an instance that is only not ready yet is waited for."""
     failures = 0
     async for update in updates:
         if update.kind is UpdateKind.CONNECTED:
+            return
+        if update.kind is UpdateKind.OVERRUN:
+            updates.put(update)  # whoever shows the list has to hear of it
             return
         if update.kind is UpdateKind.DISCONNECTED and update.error is not None:
             failures += 1
@@ -63,11 +67,28 @@ async def _first_contact(updates: Subscription, urls: int) -> None:
             say(f"poolmuster: {update.error.detail}")
 
 
-async def _objects(updates: Subscription) -> None:
+async def objects(follower: Follower, updates: Subscription) -> None:
+    """Print the objects of the watch, and after what was left out a snapshot of what the follower holds."""
     async for update in updates:
         _tell_connection(update)
+        if update.kind is UpdateKind.OVERRUN and follower.has_list:
+            show_json(_snapshot_of(follower))
         if update.event is not None:
             show_json(json.dumps(update.event.document, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _snapshot_of(follower: Follower) -> bytes:
+    rest = {
+        "complete": follower.complete,
+        "sources": msgspec.to_builtins(follower.sources),
+        "revision": follower.revision,
+    }
+    return (
+        b'{"type":"snapshot","pools":'
+        + follower.pools_json
+        + b","
+        + json.dumps(rest, separators=(",", ":")).encode()[1:]
+    )
 
 
 async def _lines(updates: Subscription) -> None:

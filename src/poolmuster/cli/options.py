@@ -26,7 +26,7 @@ _GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 HELP_EPILOG = (
     f"Every flag can also be set by an environment variable: --some-flag by {PREFIX}SOME_FLAG, lists separated by "
-    "white space. The flag wins. Exit codes: 0 good, 1 failed, 2 usage, 3 incomplete."
+    "white space. The flag wins. Exit codes: 0 good, 1 failed, 2 usage, 3 incomplete, 130 Ctrl-C."
 )
 
 

@@ -46,15 +46,15 @@ ONE_POOL_FLAGS = (
 
 
 @make_command("relay")
-@option("--frontend", type=URL, group=ONE_POOL, help="Base URL of the OpenAI-compatible server to probe.")
+@option("--frontend", type=URL, group=ONE_POOL, help="Base URL of the OpenAI-compatible server to probe.  [needed]")
 @option("--advertise-url", type=URL, group=ONE_POOL, help="The URL to register, if others reach the server by another.")
-@option("--name", group=ONE_POOL, help="Name of the pool.")
+@option("--name", group=ONE_POOL, help="Name of the pool.  [needed]")
 @option("--model-alias", type=ALIAS, multiple=True, group=ONE_POOL, help="Another name for a model. Repeatable.")
 @option("--weight", type=click.IntRange(min=0), group=ONE_POOL, help="Share of the load; 0 means no new requests.")
 @option("--frontend-token-file", type=FILE, group=ONE_POOL, help="Bearer token for probing, read again on change.")
 @option("--frontend-ca-cert", type=FILE, group=ONE_POOL, help="Certificates to trust when probing.")
 @option("--pools", type=FILE, group="Many pools", help="File that lists pools (TOML), read again on change.")
-@option("--cluster-id", group=EVERY_POOL, help="The cluster this runs in.")
+@option("--cluster-id", group=EVERY_POOL, help="The cluster this runs in.  [needed]")
 @option("--namespace", group=EVERY_POOL, help="Kubernetes namespace.  [default: the pod's, else default]")
 @option("--region", group=EVERY_POOL, help="Region, as routers are to see it.")
 @option("--availability-zone", group=EVERY_POOL, help="Availability zone.")
@@ -148,7 +148,7 @@ def _one_pool(
 ) -> PoolSettings:
     for flag in ("--frontend", "--cluster-id", "--name"):
         if flags[flag[2:].replace("-", "_")] is None:
-            fail_usage(ctx, flag, "is needed for one pool (or --pools for many).")
+            raise click.UsageError(f"{flag} is needed to register one pool, or --pools to register many.", ctx)
     key = PoolKey(flags["cluster_id"], defaults.namespace, flags["name"])
     try:
         check_key(key)

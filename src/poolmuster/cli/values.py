@@ -9,7 +9,7 @@ from poolmuster.cli.ending import describe
 from poolmuster.model.address import Address, parse_address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, parse_key
-from poolmuster.model.registration import url_fault
+from poolmuster.model.registration import shown_url, url_fault
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -67,7 +67,7 @@ class UrlType(_Type):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value).strip()
         if (fault := url_fault(text)) is not None:
-            self.fail(f"{text!r} {fault}.", param, ctx)
+            self.fail(f"{shown_url(text)!r} {fault}.", param, ctx)
         return text.rstrip("/")
 
 

@@ -12,7 +12,7 @@ from poolmuster.client.follow import Follower
 from poolmuster.client.mirror import Usable
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Update, UpdateKind
-from poolmuster.client.synchronous import Client, SyncFollower
+from poolmuster.client.synchronous import Client, SyncFollower, SyncSubscription
 from poolmuster.client.transport import open_session
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "SourceReport",
     "Subscription",
     "SyncFollower",
+    "SyncSubscription",
     "Unreachable",
     "Update",
     "UpdateKind",

@@ -17,6 +17,7 @@ from yarl import URL
 
 from poolmuster.client.answers import Answer, Document, Listing, Taken, read_listing
 from poolmuster.client.errors import BadAnswer, Unreachable, error_of
+from poolmuster.client.reading import read_body
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import call_timeout, proxy_of, reason_of
 from poolmuster.client.watch import WatchStream
@@ -183,14 +184,10 @@ class DiscoveryApi:
             raise self._bad(f"it answered {response.status}{redirect}")
 
     async def _read(self, response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > limit_bytes:
-                raise self._bad(f"its answer is over {limit_bytes} bytes")
-            parts.append(chunk)
-        return b"".join(parts)
+        body = await read_body(response, limit_bytes)
+        if body is None:
+            raise self._bad(f"its answer is over {limit_bytes} bytes")
+        return body
 
     def _object(self, raw: bytes) -> Document:
         try:

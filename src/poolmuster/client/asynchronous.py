@@ -11,11 +11,12 @@ from aiohttp import ClientSession
 
 from poolmuster.client.answers import Answer, Listing
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
+from poolmuster.client.errors import may_be_answered_elsewhere
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.transport import open_session
 from poolmuster.client.watch import WatchStream
-from poolmuster.model.errors import PoolmusterError, Unavailable
+from poolmuster.model.errors import PoolmusterError
 from poolmuster.model.key import PoolKey, parse_key
 from poolmuster.model.wire import Registered, RouterReplica
 from poolmuster.ports.clock import Clock
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 def settings_of(urls: str | Iterable[str] | ClientSettings) -> ClientSettings:
-    """Settings from URLs, given one by one or in one string with commas."""
+    """Settings from URLs, given one by one or in one string with commas. Raises `InvalidInput`."""
     if isinstance(urls, ClientSettings):
         return urls
     given = urls.replace(",", " ").split() if isinstance(urls, str) else list(urls)
@@ -40,9 +41,10 @@ def as_key(key: PoolKey | str) -> PoolKey:
 class AsyncClient:
     """Asks one discovery service, which may have several instances. Use it as a context manager.
 
-    ``urls`` are base URLs of its instances. A call goes to the first that gives an answer; every call raises
-    `poolmuster.client.Unreachable` or another error of `poolmuster.model.errors`. ``clock`` and ``chance`` are for
-    tests.
+    ``urls`` are base URLs of its instances. A call goes to the first that gives an answer, past those that are away,
+    not ready, or behind a proxy that answers in their stead; where none does, it raises the last one's error. Every
+    call raises `poolmuster.client.Unreachable` or another error of `poolmuster.model.errors`. ``clock`` and
+    ``chance`` are for tests.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._session is not None:
+            self.apis = ()
             await self._session.close()
 
     async def list(self, **filters: Unpack[Filters]) -> Listing:
@@ -110,7 +113,7 @@ class AsyncClient:
     @asynccontextmanager
     async def follow(self, **filters: Unpack[Filters]) -> AsyncIterator[Follower]:
         """A live copy of the list, for as long as the block lasts. It reconnects by itself and never gives up."""
-        source = _ApiSource({api.url: api for api in self.apis}, pairs_of(filters))
+        source = _ApiSource({api.url: api for api in self._in_use()}, pairs_of(filters))
         follower = Follower(source, self.settings, self._clock, self._chance)
         running = asyncio.create_task(follower.run(), name="poolmuster-follow")
         try:
@@ -118,21 +121,27 @@ class AsyncClient:
         finally:
             running.cancel()
             await asyncio.wait([running])
+            follower.end()
         if not running.cancelled() and (bug := running.exception()) is not None:
             raise bug
 
     async def _first(self, call: Callable[[DiscoveryApi], Awaitable[T]]) -> T:
         """The answer of the first instance that can give one."""
-        if not self.apis:
-            raise RuntimeError("the client is used outside of its `async with` block")
         last: PoolmusterError | None = None
-        for api in self.apis:
+        for api in self._in_use():
             try:
                 return await call(api)
-            except Unavailable as error:
+            except PoolmusterError as error:
+                if not may_be_answered_elsewhere(error):
+                    raise
                 last = error
         assert last is not None
         raise last
+
+    def _in_use(self) -> tuple[DiscoveryApi, ...]:
+        if not self.apis:
+            raise RuntimeError("the client is used outside of its `async with` block")
+        return self.apis
 
 
 class _ApiSource:

@@ -54,6 +54,19 @@ class Refused(PoolmusterError):
         self.http_status = http_status
 
 
+HTTP_SERVER_ERROR = 500
+
+
+def may_be_answered_elsewhere(error: PoolmusterError) -> bool:
+    """Whether another instance may answer where this one did not: nothing came, or nothing of the service's own.
+
+    A proxy before an instance that is away says so by ``502`` or ``504``, or by a page of its own.
+    """
+    if isinstance(error, Refused):
+        return error.http_status >= HTTP_SERVER_ERROR
+    return isinstance(error, Unavailable | BadAnswer)
+
+
 _PLAIN = (
     Forbidden,
     MisdirectedHost,

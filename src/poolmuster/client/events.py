@@ -21,12 +21,16 @@ class MalformedEvent(BadAnswer):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What every event has. ``id`` resumes a watch after it; ``document`` is the event as it came."""
+    """What every event has.
+
+    ``id`` resumes a watch after it; ``document`` is the event as it came, in a line of ``size_bytes``.
+    """
 
     type: str
     id: str | None
     revision: str | None
     document: Document
+    size_bytes: int = 0
 
 
 class Snapshot(Event, frozen=True, kw_only=True):
@@ -78,7 +82,7 @@ def read_event(line: bytes) -> Event | None:
     except (ValueError, RecursionError) as error:
         raise MalformedEvent("A line of the watch is not JSON.") from error
     reader = _READERS.get(_text(document.get("type")) or "") if isinstance(document, dict) else None
-    return None if reader is None else reader(document)
+    return None if reader is None else msgspec.structs.replace(reader(document), size_bytes=len(line))
 
 
 def _common(document: Document) -> dict[str, Any]:

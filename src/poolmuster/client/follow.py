@@ -14,7 +14,7 @@ from poolmuster.client.errors import NotReady, Unreachable
 from poolmuster.client.events import Closing, Event, MalformedEvent, Snapshot
 from poolmuster.client.mirror import Mirror, Usable
 from poolmuster.client.settings import ClientSettings
-from poolmuster.client.subscription import Subscription, Update, UpdateKind
+from poolmuster.client.subscription import Subscription, Subscriptions, Update, UpdateKind
 from poolmuster.client.watch import WatchSource, read_events
 from poolmuster.client.watchdog import Silence, Watchdog
 from poolmuster.model.errors import LimitReached, PoolmusterError
@@ -35,7 +35,7 @@ class Follower:
         self._chance = chance
         self._endpoints = Endpoints(settings, chance)
         self._mirror = Mirror(settings.unconfirmed_limit_ms)
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions = Subscriptions()
         self._last_event_id: str | None = None
         self._heard_ms: int | None = None
         self._connected_url: str | None = None
@@ -92,30 +92,30 @@ class Follower:
         return self._connected_url
 
     def updates(self) -> Subscription:
-        """Every update from now on."""
-        subscription = Subscription()
-        self._subscriptions.append(subscription)
-        return subscription
+        """Every update from now on, to be iterated or dropped at any time. After the follower's end it ends at once."""
+        return self._subscriptions.add()
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop filling ``subscription``."""
+        """End ``subscription``, whoever else still holds it. Once more does nothing."""
         self._subscriptions.remove(subscription)
+
+    def end(self) -> None:
+        """End all updates. `run` does that itself, unless it is cancelled before it has begun."""
+        self._connected_url = None
+        self._subscriptions.end(None)
 
     async def run(self) -> None:
         """Follow until cancelled. Raises nothing else."""
-        error: BaseException | None = None
         try:
             while True:
                 await self._clock.sleep_ms(self._endpoints.choose(self._clock.monotonic_ms()))
                 await self._connect(self._endpoints.url)
                 self._expire()
         except Exception as bug:  # told to every consumer, who would wait for ever, and raised
-            error = bug
+            self._subscriptions.end(bug)
             raise
         finally:
-            self._connected_url = None
-            for subscription in self._subscriptions:
-                subscription.end(error)
+            self.end()
 
     async def _connect(self, url: str) -> None:
         """One connection, from its opening to its end, whatever that is."""
@@ -133,6 +133,7 @@ class Follower:
             error = failure
         if error is None and closing is None:
             error = Unreachable(f"{url} ended the watch.")
+        _let_go(error)
         now_ms = self._clock.monotonic_ms()
         proved_good = self._connected_url is not None and now_ms - opened_ms >= self._settings.silence_limit_ms / 3
         if proved_good:
@@ -189,8 +190,14 @@ class Follower:
             self._tell(Update(kind=UpdateKind.FORGOTTEN, forgotten=forgotten))
 
     def _tell(self, update: Update) -> None:
-        for subscription in self._subscriptions:
-            subscription.put(update)
+        self._subscriptions.tell(update)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Errors are kept and handed on; the frames they came through would keep the last events, whole lists, alive."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 _TOLD = {kind.value: kind for kind in list(UpdateKind)[:5]}

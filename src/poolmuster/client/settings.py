@@ -2,6 +2,9 @@
 
 import msgspec
 
+from poolmuster.model.errors import InvalidInput
+from poolmuster.model.registration import shown_url, url_fault
+
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
@@ -22,3 +25,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_first_ms: int = 250
     backoff_limit_ms: int = 10_000
     unconfirmed_limit_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidInput` where a URL is none: asked for again and again, it would look like an outage."""
+        if not self.urls:
+            raise InvalidInput("A client needs the URL of at least one instance.")
+        for url in self.urls:
+            if (fault := url_fault(url)) is not None:
+                raise InvalidInput(f"{shown_url(url)!r} is not the base URL of a service: it {fault}.")

@@ -1,8 +1,12 @@
-"""One consumer of a follower's updates, with a bounded queue."""
+"""The consumers of a follower's updates, each with a bounded queue.
+
+Nobody has to say that he goes: a follower knows its consumers only while somebody else does.
+"""
 
 import asyncio
 from collections import deque
 from enum import StrEnum
+from weakref import ref
 
 import msgspec
 
@@ -39,28 +43,48 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     error: PoolmusterError | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """How much text it stands for; as Python's objects it is several times that."""
+        keys_bytes = sum(len(part) for key in self.forgotten for part in key.parts)
+        return keys_bytes + (0 if self.event is None else self.event.size_bytes)
+
 
 QUEUE_LIMIT = 10_000
+QUEUE_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 class Subscription:
-    """An async iterator of `Update`. It ends, with the error if there is one, when the follower does."""
+    """An async iterator of `Update`. It ends, with the error if there is one, when the follower does.
 
-    def __init__(self, limit: int = QUEUE_LIMIT) -> None:
+    At most ``limit`` updates wait in it: one snapshot, and others of ``limit_bytes`` in all. What would be more makes
+    all that waits give way to one ``overrun``, after which a snapshot that has just come still stands. While somebody
+    waits for it, it stands in ``awaited``.
+    """
+
+    def __init__(
+        self, awaited: "list[Subscription]", *, limit: int = QUEUE_LIMIT, limit_bytes: int = QUEUE_LIMIT_BYTES
+    ) -> None:
+        self._awaited = awaited
         self._limit = limit
+        self._limit_bytes = limit_bytes
         self._queue: deque[Update] = deque()
+        self._snapshots = 0
+        self._others_bytes = 0
         self._wake = asyncio.Event()
         self._ended = False
         self._error: BaseException | None = None
 
     def put(self, update: Update) -> None:
-        if len(self._queue) >= self._limit:
-            self._queue.clear()
-            update = Update(kind=UpdateKind.OVERRUN)
-        self._queue.append(update)
-        self._wake.set()
+        if not self._has_room_for(update):
+            self.take_all()
+            self._append(Update(kind=UpdateKind.OVERRUN))
+            if update.kind is not UpdateKind.SNAPSHOT:
+                return
+        self._append(update)
 
     def end(self, error: BaseException | None) -> None:
+        """Nothing more comes. What waits can still be taken."""
         self._ended, self._error = True, error
         self._wake.set()
 
@@ -68,6 +92,7 @@ class Subscription:
         """The updates that wait, without waiting for more."""
         waiting = list(self._queue)
         self._queue.clear()
+        self._snapshots = self._others_bytes = 0
         return waiting
 
     def __aiter__(self) -> "Subscription":
@@ -80,5 +105,76 @@ class Subscription:
                     raise self._error
                 raise StopAsyncIteration
             self._wake.clear()
-            await self._wake.wait()
-        return self._queue.popleft()
+            self._awaited.append(self)
+            try:
+                await self._wake.wait()
+            finally:
+                self._awaited.remove(self)
+        update = self._queue.popleft()
+        self._count(update, -1)
+        return update
+
+    def _has_room_for(self, update: Update) -> bool:
+        if len(self._queue) >= self._limit:
+            return False
+        if update.kind is UpdateKind.SNAPSHOT:
+            return self._snapshots == 0
+        return self._others_bytes + update.size_bytes <= self._limit_bytes
+
+    def _append(self, update: Update) -> None:
+        self._queue.append(update)
+        self._count(update, 1)
+        self._wake.set()
+
+    def _count(self, update: Update, sign: int) -> None:
+        if update.kind is UpdateKind.SNAPSHOT:
+            self._snapshots += sign
+        else:
+            self._others_bytes += sign * update.size_bytes
+
+
+class Subscriptions:
+    """The consumers of one follower. Whom nobody else holds, and nobody waits for, is gone."""
+
+    def __init__(self) -> None:
+        self._known: list[ref[Subscription]] = []
+        # Those that somebody waits for. An event loop holds its tasks weakly: a task that only its subscription knows
+        # would vanish in its wait.
+        self._awaited: list[Subscription] = []
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def __len__(self) -> int:
+        return len(self._live())
+
+    def add(self) -> Subscription:
+        """One more. Once all have ended, one that has ended too."""
+        subscription = Subscription(self._awaited)
+        if self._ended:
+            subscription.end(self._error)
+        else:
+            self._known = [ref(each) for each in (*self._live(), subscription)]
+        return subscription
+
+    def remove(self, subscription: Subscription) -> None:
+        """End this one, and let go of what waits in it. Once more does nothing."""
+        self._known = [ref(each) for each in self._live() if each is not subscription]
+        subscription.take_all()
+        subscription.end(None)
+
+    def tell(self, update: Update) -> None:
+        """Put an update into all."""
+        for each in self._live():
+            each.put(update)
+
+    def end(self, error: BaseException | None) -> None:
+        """End all, with ``error`` if there is one, and all that will come. Once more does nothing."""
+        if self._ended:
+            return
+        self._ended, self._error = True, error
+        for each in self._live():
+            each.end(error)
+        self._known.clear()
+
+    def _live(self) -> list[Subscription]:
+        return [each for known in self._known if (each := known()) is not None]

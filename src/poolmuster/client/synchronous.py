@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -21,6 +21,10 @@ from poolmuster.model.wire import Registered, RouterReplica
 T = TypeVar("T")
 
 
+class NotInUse(RuntimeError):
+    """A call outside of the client's ``with`` block: a mistake of the program that uses it."""
+
+
 class Client:
     """`AsyncClient` for synchronous code: the same calls, which block. Use it as a context manager.
 
@@ -29,10 +33,16 @@ class Client:
 
     def __init__(self, urls: str | Iterable[str] | ClientSettings = DEFAULT_URL) -> None:
         self._client = AsyncClient(urls)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="poolmuster-client", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        """Nothing is given to the loop once it is to end, as nobody would ever hear of that again."""
 
     def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise RuntimeError("the client is used in two `with` blocks at once")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="poolmuster-client", daemon=True)
         self._thread.start()
         try:
             self._wait(self._client.__aenter__())
@@ -50,10 +60,14 @@ class Client:
             self._stop()
 
     def _stop(self) -> None:
-        self._wait(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._lock:
+            loop, self._loop = self._loop, None
+        assert loop is not None
+        assert self._thread is not None
+        asyncio.run_coroutine_threadsafe(_end_all(loop), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        self._loop.close()
+        loop.close()
 
     def list(self, **filters: Unpack[Filters]) -> Listing:
         """The live pools (`AsyncClient.list`)."""
@@ -101,14 +115,27 @@ class Client:
             self._wait(following.__aexit__(None, None, None))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                raise NotInUse("the client is used outside of its `with` block")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except CancelledError:
-            raise
+            raise NotInUse("the client's `with` block has ended, and with it this call") from None
         except BaseException:
             future.cancel()  # Ctrl-C in the waiting thread: do not leave the call running
             raise
+
+
+async def _end_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Let go of what other threads still wait for."""
+    waiting = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await loop.shutdown_default_executor()
 
 
 class SyncFollower:
@@ -129,6 +156,11 @@ class SyncFollower:
         return self._read(lambda: self._follower.pools)
 
     @property
+    def pools_json(self) -> bytes:
+        """The mirror, byte for byte (`Follower.pools_json`)."""
+        return self._read(lambda: self._follower.pools_json)
+
+    @property
     def usable(self) -> dict[PoolKey, Usable]:
         """The usable set (`Follower.usable`)."""
         return self._read(lambda: self._follower.usable)
@@ -144,30 +176,57 @@ class SyncFollower:
         return self._read(lambda: self._follower.sources)
 
     @property
+    def revision(self) -> str | None:
+        """The revision of the mirror (`Follower.revision`)."""
+        return self._read(lambda: self._follower.revision)
+
+    @property
+    def connected_url(self) -> str | None:
+        """The instance that the watch stands with, if it stands (`Follower.connected_url`)."""
+        return self._follower.connected_url
+
+    @property
     def age_ms(self) -> int | None:
         """How long ago the service was last heard (`Follower.age_ms`)."""
         return self._read(lambda: self._follower.age_ms)
 
-    def updates(self) -> Iterator[Update]:
-        """Every update from this call on, blocking for each."""
-        return self._iterate(self._read(self._follower.updates))
-
-    def _iterate(self, subscription: Subscription) -> Iterator[Update]:
-        try:
-            while True:
-                try:
-                    yield self._wait(_next(subscription))
-                except StopAsyncIteration:
-                    return
-        finally:
-            self._read(lambda: self._follower.unsubscribe(subscription))
+    def updates(self) -> "SyncSubscription":
+        """Every update from this call on, to be iterated or dropped at any time (`Follower.updates`)."""
+        return SyncSubscription(self._read(self._follower.updates), self._follower, self._wait)
 
     def _read(self, what: Callable[[], T]) -> T:
-        async def read() -> T:
-            return what()
-
-        result: T = self._wait(read())
+        result: T = self._wait(_call(what))
         return result
+
+
+class SyncSubscription:
+    """`Subscription` for synchronous code: an iterator that blocks for each `Update`, and ends with its follower."""
+
+    def __init__(
+        self, subscription: Subscription, follower: Follower, wait: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self._subscription = subscription
+        self._follower = follower
+        self._wait = wait
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Update:
+        try:
+            update: Update = self._wait(_next(self._subscription))
+        except (StopAsyncIteration, NotInUse):
+            raise StopIteration from None
+        return update
+
+    def close(self) -> None:
+        """Get no more, also in another thread that waits for the next one. Once more does nothing."""
+        with suppress(NotInUse):  # then nothing more comes anyway
+            self._wait(_call(lambda: self._follower.unsubscribe(self._subscription)))
+
+
+async def _call(what: Callable[[], T]) -> T:
+    return what()
 
 
 async def _next(subscription: Subscription) -> Update:

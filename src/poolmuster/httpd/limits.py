@@ -26,4 +26,5 @@ class HttpCounters(msgspec.Struct):
     heads_too_large: int = 0
     heads_too_slow: int = 0
     bodies_too_slow: int = 0
+    bodies_too_large: int = 0
     sends_stalled: int = 0

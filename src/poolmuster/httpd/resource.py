@@ -1,6 +1,5 @@
 """A resource: one path with its methods. `HEAD` goes wherever `GET` goes; any other method is refused with `Allow`."""
 
-import re
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote_to_bytes
 
@@ -10,8 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.model.errors import BodyTooLarge, InvalidInput, MethodNotAllowed, UnsupportedMediaType
-
-_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+from poolmuster.model.percent import check_percent_signs
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -40,12 +38,6 @@ def _handling(handler: Handler) -> ASGIApp:
         await response(scope, receive, send)
 
     return app
-
-
-def check_percent_signs(text: str, where: str) -> None:
-    """Raise `InvalidInput` unless each ``%`` encodes a byte: taken as it stands, one thing would have two names."""
-    if _LONE_PERCENT.search(text):
-        raise InvalidInput(f"The {where} has a percent sign without two hexadecimal digits; the sign itself is %25.")
 
 
 class _EncodedPart(Convertor[str]):

@@ -8,6 +8,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from poolmuster.httpd.hosts import host_of, is_loopback
+from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.problems import Headers, problem_answer
 from poolmuster.model.errors import BodyTooLarge, MisdirectedHost, PoolmusterError
 from poolmuster.model.source import Source
@@ -23,7 +24,7 @@ class Shell:
     """Wraps an application.
 
     ``headers`` gives what each answer bears that does not bring it itself; ``sources`` what a problem of status 503
-    shows; ``loopback_only`` refuses requests that name another host.
+    shows; ``loopback_only`` refuses requests that name another host; ``counters`` count the bodies over the limit.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class Shell:
         headers: Callable[[], Headers] = list,
         sources: Callable[[], tuple[Source, ...]] = tuple,
         loopback_only: bool,
+        counters: HttpCounters | None = None,
     ) -> None:
         self._app = app
         self._headers = headers
         self._sources = sources
         self._loopback_only = loopback_only
+        self._counters = counters or HttpCounters()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -75,6 +78,7 @@ class Shell:
         if not isinstance(error, BodyTooLarge):
             await send({"type": "http.response.body", "body": body})
             return
+        self._counters.bodies_too_large += 1
         await send({"type": "http.response.body", "body": body, "more_body": True})
         await _linger(receive)
         await send({"type": "http.response.body", "body": b""})

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import msgspec
 
 from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.percent import check_percent_signs
 
 STORED_KEY_LIMIT_BYTES = 1024
 """DynamoDB's limit for a sort key. It holds for every store, so that a pool can move between them."""
@@ -71,6 +72,7 @@ def parse_key(text: str) -> PoolKey:
     parts = text.split("/")
     if len(parts) != len(KEY_PARTS):
         raise InvalidInput(f"A pool key has the form cluster/namespace/name ('/' inside a part is %2F), not {text!r}.")
+    check_percent_signs(text, "pool key")
     try:
         key = PoolKey(*(unquote(part, errors="strict") for part in parts))
     except UnicodeDecodeError as error:

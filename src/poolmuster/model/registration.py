@@ -209,6 +209,11 @@ def url_fault(url: str) -> str | None:
     return _host_fault(url, parts.hostname)
 
 
+def shown_url(url: str) -> str:
+    """``url`` for an error's text: what stands before an ``@`` may be a password."""
+    return re.sub(r"//.*@", "//...@", url)
+
+
 def _host_fault(url: str, host: str) -> str | None:
     if "\\" in url:
         # Some readers of URLs take it for a slash, others for a part of the host: they would go to different hosts.

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import structlog
 
-from poolmuster.model.change import LeaveReason
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.discovery import Discovery
 from poolmuster.relay.facts import facts_of
@@ -23,7 +22,7 @@ from poolmuster.relay.heartbeat import (
     Wait,
 )
 from poolmuster.relay.pool_files import PoolFiles
-from poolmuster.relay.probe import ProbeAccess, Prober
+from poolmuster.relay.probe import MODELS_LIMIT, ProbeAccess, Prober
 from poolmuster.relay.settings import OnExit, PoolSettings, ProbeSettings
 from poolmuster.relay.status import DiscoveryStatus, PoolCounts, PoolStatus, ServerState, ServerStatus
 from poolmuster.relay.verdict import Finding, Serving, Unfit, Verdict
@@ -67,13 +66,21 @@ class Agent:
         self._since_at_ms = clock.wall_ms()
         self._said_problems: dict[int, str] = {}
         self._said_conflict = False
-        self.adopt(settings)
-
-    def adopt(self, settings: PoolSettings) -> None:
-        """Go on with other settings of the same pool. What is registered stays until the next probe has ended."""
         self.settings = settings
         self._files = PoolFiles(settings)
-        self._verdict = Verdict(self._probing.unhealthy_after)
+        self._verdict = Verdict(probing.unhealthy_after)
+
+    def adopt(self, settings: PoolSettings) -> None:
+        """Go on with other settings of the same pool.
+
+        What is registered stays until the next good probe, or until as many have failed as take any pool off the list.
+        """
+        if not settings.same_server(self.settings):
+            current = self._verdict.current
+            presumed = current if isinstance(current, Serving) else None
+            self._verdict = Verdict(self._probing.unhealthy_after, presumed)
+        self.settings = settings
+        self._files.follow(settings)
 
     async def run(self, first_after_ms: float = 0) -> None:
         """Probe and register until `stop` is called. ``first_after_ms`` delays the first probe."""
@@ -96,7 +103,7 @@ class Agent:
         if on_exit is OnExit.LEAVE:
             self._heartbeat.forget()
         else:
-            self._heartbeat.unwant(self._clock.monotonic_ms(), Departing(LeaveReason.RELAY_STOPPING))
+            self._heartbeat.leave(self._clock.monotonic_ms())
         self._stopping.set()
         self._wake.set()
 
@@ -104,12 +111,14 @@ class Agent:
         await self._clock.sleep_ms(first_after_ms)
         while True:
             started_ms = self._clock.monotonic_ms()
-            settings, verdict, files = self.settings, self._verdict, self._files
-            if files.refresh():
-                self._say_files(files)
-            access = ProbeAccess(settings.frontend_url, settings.health_path, files.token, files.tls)
+            settings = self.settings
+            if self._files.refresh():
+                self._say_files()
+            access = ProbeAccess(settings.frontend_url, settings.health_path, self._files.token, self._files.tls)
             finding = await self._prober.probe(access, self._probing.timeout_s)
-            if verdict is self._verdict:  # else the settings changed meanwhile, and this speaks of another server
+            if self._stopping.is_set():  # it ended in the very turn in which the relay was told to stop
+                return
+            if settings is self.settings:  # else they changed meanwhile: another server's, or with files not yet read
                 self._conclude(finding)
             pause_ms = self._probing.interval_s * 1000 * (1 - PROBE_JITTER + 2 * PROBE_JITTER * self._draw())
             await self._clock.sleep_ms(max(0, pause_ms - (self._clock.monotonic_ms() - started_ms)))
@@ -121,9 +130,9 @@ class Agent:
         self.counts.probes["good" if isinstance(finding, Serving) else finding.reason.value] += 1
         current = self._verdict.current
         now_ms = self._clock.monotonic_ms()
-        if isinstance(current, Serving):
-            self._heartbeat.want(now_ms, facts_of(self.settings, self._files.labels, current.models))
-        elif current is not None:
+        if isinstance(finding, Serving):
+            self._heartbeat.want(now_ms, facts_of(self.settings, self._files.labels, finding.models))
+        elif isinstance(current, Unfit):
             self._heartbeat.unwant(now_ms, Departing(current.reason, current.detail))
         if before != current:
             self._say_server(current)
@@ -175,8 +184,8 @@ class Agent:
         if phase is not self._phase:
             self._phase, self._since_at_ms = phase, self._clock.wall_ms()
 
-    def _say_files(self, files: PoolFiles) -> None:
-        for problem in files.problems:
+    def _say_files(self) -> None:
+        for problem in self._files.problems:
             log.warning(
                 "A file is not usable; what it last held stays in use", pool=str(self.settings.key), file=problem
             )
@@ -185,6 +194,13 @@ class Agent:
         key = str(self.settings.key)
         if isinstance(current, Serving):
             log.info("The server serves", pool=key, models=[model.id for model in current.models])
+            if current.left_out:
+                log.warning(
+                    "The server lists more models than a relay looks at; the rest are not registered",
+                    pool=key,
+                    limit=MODELS_LIMIT,
+                    left_out=current.left_out,
+                )
         elif current is not None:
             log.warning("The server is down", pool=key, reason=current.reason.value, detail=current.detail)
 
@@ -259,6 +275,7 @@ class Agent:
             detail=failed.detail if failed else None,
             failed_probes=self._verdict.failures,
             models=tuple(model.id for model in current.models) if isinstance(current, Serving) else (),
+            models_left_out=current.left_out if isinstance(current, Serving) else 0,
             last_probe_at_ms=self._last_probe_at_ms,
         )
 

@@ -11,7 +11,7 @@ from poolmuster.model.key import PoolKey
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.pool_files import PoolFiles
-from poolmuster.relay.pools_file import parse_pools
+from poolmuster.relay.pools_file import Pools, parse_pools
 from poolmuster.relay.settings import OnExit, PoolSettings, RelaySettings
 from poolmuster.relay.status import PoolStatus
 from poolmuster.relay.watched_file import WatchedFile
@@ -36,8 +36,9 @@ class Crew:
         self._clock = clock
         self._draw = draw
         parse = functools.partial(parse_pools, defaults=settings.defaults, discovery=settings.discovery)
-        first: tuple[PoolSettings, ...] = () if settings.pool is None else (settings.pool,)
+        first = Pools() if settings.pool is None else Pools((settings.pool,))
         self._file = WatchedFile(settings.pools_file, parse, first)
+        self._remarks: tuple[str, ...] = ()
         self._agents: dict[PoolKey, Agent] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -46,16 +47,17 @@ class Crew:
         """Raise `InvalidInput` for a file that cannot be read: at the start that is a mistake, later only a pity."""
         self._file.refresh()
         problems = [self._file.problem] if self._file.problem is not None else []
-        for pool in self._file.value:
+        for pool in self._file.value.settings:
             files = PoolFiles(pool)
             files.refresh()
             problems += files.problems
         if problems:
             raise InvalidInput(problems[0])
+        self._say_remarks()
 
     async def run(self) -> None:
         """Keep an agent for each pool until `stop`."""
-        self._arrange(self._file.value)
+        self._arrange(self._file.value.settings)
         watching = asyncio.create_task(self._watch_file())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -98,15 +100,24 @@ class Crew:
     async def _watch_file(self) -> None:
         while True:
             await self._clock.sleep_ms(FILE_CHECK_MS)
-            if self._stopping.is_set() or not self._file.refresh():
+            if not self._file.refresh():
                 continue
             if self._file.problem is not None:
                 log.error("The pools file is not usable; what it last held stays in use", problem=self._file.problem)
             else:
-                log.info("The pools file was read again", pools=len(self._file.value))
-                self._arrange(self._file.value)
+                log.info("The pools file was read again", pools=len(self._file.value.settings))
+                self._say_remarks()
+                self._arrange(self._file.value.settings)
+
+    def _say_remarks(self) -> None:
+        before, self._remarks = self._remarks, self._file.value.remarks
+        for remark in self._remarks:
+            if remark not in before:
+                log.warning("The pools file is not taken as it is written", remark=remark)
 
     def _arrange(self, pools: tuple[PoolSettings, ...]) -> None:
+        if self._stopping.is_set():  # told to while starting: nobody would stop an agent that begins now
+            return
         wanted = {pool.key: pool for pool in pools}
         for key in [key for key in self._agents if key not in wanted]:
             self._agents.pop(key).stop(OnExit.DEREGISTER)

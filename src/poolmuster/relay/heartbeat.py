@@ -15,6 +15,7 @@ Rules:
     that the relay bears a new ``relay_id``.
 7.  A relay that stops leaves the pool to another that registers it in turn, if there is one: to take it off the list
     would show watchers a gap until the other's next heartbeat.
+8.  A relay that stops wants nothing any more: whatever is still said of the server changes nothing.
 """
 
 from collections.abc import Callable
@@ -149,6 +150,7 @@ class Heartbeat:
         self.relay_id = new_id()
         self.url = 0
         self.problem: Refused | Failed | None = None
+        """What the last attempt met with; nothing while there is nothing to attempt."""
         self.failed_rounds = 0
         self.listed_until_ms: int | None = None
         """Until when the pool is surely listed, as far as a relay can know."""
@@ -157,6 +159,7 @@ class Heartbeat:
         self._conflict_until_ms: int | None = None
         self._facts: bytes | None = None
         self._departing: Departing | None = None
+        self._ending = False
         self._due_ms: int | None = None
         self._tried = 0
         self._superseded = False
@@ -180,6 +183,8 @@ class Heartbeat:
 
     def want(self, now_ms: int, facts: bytes) -> None:
         """The server is up and serves: keep ``facts`` registered."""
+        if self._ending:
+            return
         if self._departing is not None:
             self._departing = None
             self.relay_id = self._new_id()
@@ -189,17 +194,28 @@ class Heartbeat:
         self._facts = facts
 
     def unwant(self, now_ms: int, departing: Departing) -> None:
-        """The server is down, or the relay ends: see that the pool is not listed."""
+        """The server is down: see that the pool is not listed."""
+        if self._ending:
+            return
         self._facts = None
-        if departing.reason is LeaveReason.RELAY_STOPPING and self.conflict(now_ms):
+        if self._departing is None:
+            self._depart(now_ms, departing)
+
+    def leave(self, now_ms: int) -> None:
+        """The relay stops: see that the pool is not listed, unless another relay registers it too. This is final."""
+        self._facts, self._ending = None, True
+        self.failed_rounds = 0  # long pauses are for a relay that has time
+        if self.conflict(now_ms):
             self.forget()
-        elif self._departing is None and (self._step is not None or self._claimed(now_ms)):
-            self._departing = departing
-            self._due_ms, self._tried = now_ms, 0
+        elif self._departing is None:
+            self._depart(now_ms, Departing(LeaveReason.RELAY_STOPPING))
+        else:
+            self._hurry(now_ms)
 
     def forget(self) -> None:
-        """Send nothing more, and leave what is listed to its lease or to another relay."""
+        """Send nothing more, and leave what is listed to its lease or to another relay. This is final."""
         self._facts = self._departing = None
+        self._ending = True
 
     def next(self, now_ms: int) -> Step:
         """What to do now. A step other than `Wait` is to be answered by `ended` before the next call."""
@@ -241,7 +257,7 @@ class Heartbeat:
             case Failed():
                 self._failed(now_ms, outcome)
         if isinstance(step, Register) and self._departing is not None:
-            self._due_ms, self._tried = now_ms, 0
+            self._hurry(now_ms)
 
     @property
     def _struggling(self) -> bool:
@@ -250,13 +266,23 @@ class Heartbeat:
     def _claimed(self, now_ms: int) -> bool:
         return self._claimed_until_ms is not None and now_ms < self._claimed_until_ms
 
+    def _depart(self, now_ms: int, departing: Departing) -> None:
+        if self._step is not None or self._claimed(now_ms):
+            self._departing = departing
+            self._hurry(now_ms)
+        else:
+            self.problem = None
+
+    def _hurry(self, now_ms: int) -> None:
+        self._due_ms, self._tried = now_ms, 0
+
     def _settled(self) -> None:
         self.problem = None
         self.failed_rounds = self._tried = 0
         self._superseded = False
 
     def _gone(self) -> None:
-        self._departing = None
+        self._departing = self.problem = None
         self.listed_until_ms = self._claimed_until_ms = self._conflict_until_ms = None
         self.relay_id = self._new_id()
 
@@ -266,7 +292,7 @@ class Heartbeat:
         self.listed_until_ms = self._started_ms + self.terms.lease_ms
         self._claimed_until_ms = now_ms + self.terms.lease_ms
         self._conflict_until_ms = self.listed_until_ms if outcome.conflict else None
-        if self._departing is not None and outcome.conflict and self._departing.reason is LeaveReason.RELAY_STOPPING:
+        if self._ending and outcome.conflict:
             self.forget()
         if isinstance(step, Register) and step.facts != self._facts:
             self._due_ms = now_ms

@@ -10,22 +10,43 @@ from poolmuster.relay.watched_file import WatchedFile, parse_token
 
 def parse_authorities(content: bytes) -> ssl.SSLContext:
     """A context that trusts the certificates of a PEM file, and no others. Raises `InvalidInput`."""
+    context = trusting_nobody()
     try:
-        return ssl.create_default_context(cadata=content.decode("ascii"))
+        context.load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
         raise InvalidInput("holds no certificates in PEM form") from error
+    return context
+
+
+def trusting_nobody() -> ssl.SSLContext:
+    """A context under which no server is accepted.
+
+    Not `ssl.create_default_context`, which takes an empty file for none and then trusts what the system does.
+    """
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class PoolFiles:
-    """The labels, the token and the certificate authorities of one pool, each as last read well."""
+    """The labels, the token and the certificate authorities of one pool, each as last read well.
+
+    Where a file of authorities is named and was never read well, nobody is trusted.
+    """
 
     def __init__(self, settings: PoolSettings) -> None:
-        no_labels: dict[str, str] = {}
-        no_token: str | None = None
-        no_tls: ssl.SSLContext | None = None
-        self._labels = WatchedFile(settings.labels_file, parse_labels, no_labels)
-        self._token = WatchedFile(settings.token_file, parse_token, no_token)
-        self._tls = WatchedFile(settings.ca_cert, parse_authorities, no_tls)
+        self._labels = WatchedFile[dict[str, str]](None, parse_labels, {})
+        self._token = WatchedFile[str | None](None, parse_token, None)
+        self._tls = WatchedFile[ssl.SSLContext | None](None, parse_authorities, None)
+        self.follow(settings)
+
+    def follow(self, settings: PoolSettings) -> None:
+        """Go on with the files that ``settings`` name: those named before keep what they last held."""
+        if self._labels.path != settings.labels_file:
+            self._labels = WatchedFile(settings.labels_file, parse_labels, {})
+        if self._token.path != settings.token_file:
+            self._token = WatchedFile(settings.token_file, parse_token, None)
+        if self._tls.path != settings.ca_cert:
+            nobody = None if settings.ca_cert is None else trusting_nobody()
+            self._tls = WatchedFile(settings.ca_cert, parse_authorities, nobody)
 
     @property
     def labels(self) -> dict[str, str]:

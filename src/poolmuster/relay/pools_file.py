@@ -58,8 +58,15 @@ class PoolsDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pools: list[PoolEntry] = []
 
 
-def parse_pools(content: bytes, defaults: PoolDefaults, discovery: tuple[str, ...]) -> tuple[PoolSettings, ...]:
-    """The pools of a file, in its order. Raises `InvalidInput`, naming what is wrong."""
+class Pools(msgspec.Struct, frozen=True):
+    """The pools of a file, in its order; ``remarks`` say for people what was taken otherwise than it was written."""
+
+    settings: tuple[PoolSettings, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def parse_pools(content: bytes, defaults: PoolDefaults, discovery: tuple[str, ...]) -> Pools:
+    """What a file says, completed by ``defaults``. Raises `InvalidInput`, naming what is wrong."""
     document = _decode(content)
     if len(document.pools) > POOLS_LIMIT:
         raise InvalidInput(f"has {len(document.pools)} pools; one relay takes {POOLS_LIMIT} at most")
@@ -70,7 +77,7 @@ def parse_pools(content: bytes, defaults: PoolDefaults, discovery: tuple[str, ..
         if settings.key in pools:
             raise _wrong(f"/pools/{index}", f"the pool {settings.key} stands in the file twice")
         pools[settings.key] = settings
-    return tuple(pools.values())
+    return Pools(tuple(pools.values()), _remarks(document))
 
 
 def check_announcement(settings: PoolSettings, discovery: tuple[str, ...], pointer: str) -> None:
@@ -143,6 +150,15 @@ def _root(url: str, pointer: str) -> str:
     if (fault := url_fault(url)) is not None:
         raise _wrong(pointer, fault)
     return server_root(url)[0]
+
+
+def _remarks(document: PoolsDocument) -> tuple[str, ...]:
+    return tuple(
+        f"the /v1 at the end of {member} of {entry.name} is taken off: {server_root(url)[0]} is used"
+        for entry in document.pools
+        for member, url in (("frontend", entry.frontend), ("advertise_url", entry.advertise_url or ""))
+        if server_root(url)[1]
+    )
 
 
 def _wrong(pointer: str, detail: str) -> InvalidInput:

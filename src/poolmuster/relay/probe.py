@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from poolmuster.client.reading import read_body
 from poolmuster.client.transport import reason_of
 from poolmuster.model.change import LeaveReason
 from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
@@ -36,6 +37,13 @@ class ProbeAccess(msgspec.Struct, frozen=True):
     health_path: str
     token: str | None = None
     tls: ssl.SSLContext | None = None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """What a server lists, sorted by id, each model once; ``left_out`` entries beyond `MODELS_LIMIT` were not read."""
+
+    models: tuple[ServedModel, ...]
+    left_out: int = 0
 
 
 class _Unfit(Exception):
@@ -72,12 +80,12 @@ class Prober:
         if status != HTTP_OK:
             raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/v1/models answered {status}")
         listed = parse_models(body)
-        if not listed:
+        if not listed.models:
             raise _Unfit(LeaveReason.NO_MODELS, "/v1/models lists none")
-        ready = await self._ready(access, listed)
+        ready = await self._ready(access, listed.models)
         if not ready:
-            raise _Unfit(LeaveReason.NO_MODELS, f"none of the {len(listed)} listed models is ready")
-        return Serving(ready)
+            raise _Unfit(LeaveReason.NO_MODELS, f"none of the {len(listed.models)} listed models is ready")
+        return Serving(ready, listed.left_out)
 
     async def _ready(self, access: ProbeAccess, listed: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
         slots = asyncio.Semaphore(READY_AT_ONCE)
@@ -106,28 +114,18 @@ class Prober:
                 # Only the status matters. A short body is read so that the connection can be kept; for one that may
                 # never end nobody waits.
                 if response.content_length is not None and response.content_length <= STATUS_BODY_LIMIT_BYTES:
-                    await _read(response, STATUS_BODY_LIMIT_BYTES)
+                    await read_body(response, STATUS_BODY_LIMIT_BYTES)
                 else:
                     response.close()
                 return response.status, b""
-            content = await _read(response, BODY_LIMIT_BYTES)
+            content = await read_body(response, BODY_LIMIT_BYTES)
         if content is None:
             raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{path} answered more than {BODY_LIMIT_BYTES} bytes")
         return HTTP_OK, content
 
 
-async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
-    """The body, or ``None`` where it is over the limit; then leaving the response closes its connection."""
-    content = bytearray()
-    while piece := await response.content.readany():
-        content += piece
-        if len(content) > limit_bytes:
-            return None
-    return bytes(content)
-
-
-def parse_models(body: bytes) -> tuple[ServedModel, ...]:
-    """The models of an answer to ``GET /v1/models``, sorted. What is not of the known form is passed over.
+def parse_models(body: bytes) -> Listed:
+    """The models of an answer to ``GET /v1/models``. What is not of the known form is passed over.
 
     Raises `_Unfit` where the answer as a whole is no list of models.
     """
@@ -142,7 +140,7 @@ def parse_models(body: bytes) -> tuple[ServedModel, ...]:
     for entry in entries[:MODELS_LIMIT]:
         if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str) and model_id:
             models.setdefault(model_id, ServedModel(model_id, _context_window(entry)))
-    return tuple(sorted(models.values(), key=lambda model: model.id))
+    return Listed(tuple(sorted(models.values(), key=lambda model: model.id)), max(0, len(entries) - MODELS_LIMIT))
 
 
 def _context_window(entry: dict[str, Any]) -> int | None:

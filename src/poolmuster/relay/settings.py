@@ -39,6 +39,11 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     labels_file: str | None = None
     aliases: tuple[tuple[str, str], ...] = ()
 
+    def same_server(self, other: "PoolSettings") -> bool:
+        """Whether both are about one server, asked in one way: what its probes say of one, they say of the other."""
+        mine = (self.frontend_url, self.health_path, self.token_file, self.ca_cert)
+        return mine == (other.frontend_url, other.health_path, other.token_file, other.ca_cert)
+
 
 class PoolDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What flags say for every pool of a pools file that does not say it itself."""

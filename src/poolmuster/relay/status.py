@@ -18,7 +18,10 @@ class ServerState(StrEnum):
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The model server. ``failed_probes`` counts those in a row; ``detail`` is of the last failed one."""
+    """The model server. ``failed_probes`` counts those in a row; ``detail`` is of the last failed one.
+
+    ``models_left_out`` counts what it lists beyond the limit of a probe.
+    """
 
     url: str
     state: ServerState
@@ -26,6 +29,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
     failed_probes: int = 0
     models: tuple[str, ...] = ()
+    models_left_out: int = 0
     last_probe_at_ms: int | None = None
 
 
@@ -56,12 +60,14 @@ class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> str | None:
-        """Why the pool is not as it should be: its server is up, but it is not listed; or ``None``."""
+        """Why the pool is not as it should be: its server is up, but it is refused or not listed; or ``None``."""
         if self.server.state is ServerState.UNKNOWN:
             return "its server has not been probed yet"
+        if self.server.state is ServerState.DOWN:
+            return None
         if self.discovery.refused:
             return f"discovery refuses it: {self.discovery.problem}"
-        if self.server.state is ServerState.UP and not self.discovery.listed:
+        if not self.discovery.listed:
             return f"it is not listed: {self.discovery.problem or 'the first heartbeat is under way'}"
         return None
 

@@ -13,9 +13,10 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """A good probe: at least one model, sorted by id, each once."""
+    """A good probe: at least one model, sorted by id, each once. ``left_out`` entries of the list were not read."""
 
     models: tuple[ServedModel, ...]
+    left_out: int = 0
 
 
 class Unfit(msgspec.Struct, frozen=True):
@@ -31,14 +32,14 @@ Finding = Serving | Unfit
 class Verdict:
     """Up with the first good probe, down with ``unhealthy_after`` failed ones in a row; till then the last models hold.
 
-    ``current`` is ``None`` before the first probe has ended.
+    ``current`` is ``None`` before the first probe has ended, unless it begins as ``presumed``: up till it is found out.
     """
 
-    def __init__(self, unhealthy_after: int) -> None:
+    def __init__(self, unhealthy_after: int, presumed: Serving | None = None) -> None:
         self._unhealthy_after = unhealthy_after
         self.failures = 0
         self.latest: Finding | None = None
-        self.current: Finding | None = None
+        self.current: Finding | None = presumed
 
     def saw(self, finding: Finding) -> None:
         """Take in how a probe ended."""

@@ -1,7 +1,8 @@
 """A file that is read again while the program runs."""
 
+import os
+import stat
 from collections.abc import Callable
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from poolmuster.model.errors import InvalidInput
@@ -45,13 +46,20 @@ class WatchedFile(Generic[T]):
 
     def _read(self, path: str) -> bytes:
         try:
-            with Path(path).open("rb") as file:
+            with open(path, "rb", opener=_open_at_once) as file:  # a Path takes no opener
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise InvalidInput("is no regular file")
                 content = file.read(FILE_LIMIT_BYTES + 1)
         except OSError as error:
             raise InvalidInput(f"cannot be read: {error.strerror or error}") from error
         if len(content) > FILE_LIMIT_BYTES:
             raise InvalidInput(f"is over {FILE_LIMIT_BYTES} bytes")
         return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe without a writer would hold up everything, SIGTERM included."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse_token(content: bytes) -> str:

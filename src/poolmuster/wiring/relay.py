@@ -18,6 +18,7 @@ from poolmuster.client.transport import USER_AGENT, open_session
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.httpd.server import HttpServer, bind
 from poolmuster.model.address import Address
+from poolmuster.ports.clock import Clock
 from poolmuster.ports.system_clock import SystemClock
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_app
@@ -26,10 +27,14 @@ from poolmuster.relay.probe import Prober
 from poolmuster.relay.services import Services
 from poolmuster.relay.settings import PoolSettings, RelaySettings
 
-LEAVE_LIMIT_S = 4.3
-"""What the heartbeat in flight and the deregistration get together; the process is out within five seconds."""
+STOP_LIMIT_MS = 4_500
+"""From SIGTERM to the end of the last task. With `LOOKUP_GRACE_S` the process is out within five seconds."""
 
-SERVER_GRACE_S = 0.3
+LEAVE_LIMIT_MS = 4_200
+"""What of it the heartbeat in flight and the deregistration get together."""
+
+SERVER_GRACE_S = 0.2
+LOOKUP_GRACE_S = 0.2
 LIMITS = HttpLimits(connections=256)
 LOOKUP_THREADS = 32
 LOOKUP_NAME = "poolmuster-lookup"
@@ -54,11 +59,16 @@ def _leave_hung_lookups() -> None:
     """End the process here if a name lookup hangs: nothing else is left to do, and Python would wait for it."""
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(LOOKUP_NAME)]
     for thread in threads:
-        thread.join(0.2 / len(threads))
+        thread.join(LOOKUP_GRACE_S / len(threads))
     if any(thread.is_alive() for thread in threads) and sys.exc_info()[0] is None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def new_relay_id() -> str:
+    """An id that no other relay bears, well within what a service takes."""
+    return secrets.token_hex(8)
 
 
 def open_probe_session() -> aiohttp.ClientSession:
@@ -92,7 +102,7 @@ async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
                 prober=prober,
                 probing=settings.probe,
                 clock=clock,
-                new_id=lambda: secrets.token_hex(8),
+                new_id=new_relay_id,
                 draw=random.random,
             )
 
@@ -104,20 +114,31 @@ async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
         await server.start(relay_app(crew, boot_id, loopback_only=loopback_only))
         for each in sockets:
             log.info("Listening", address=str(Address(*each.getsockname()[:2])), instance=boot_id)
-        await _run(crew, server, stop)
+        await work(crew, server, stop, clock)
     log.info("Stopped")
 
 
-async def _run(crew: Crew, server: HttpServer, stop: asyncio.Event) -> None:
+async def work(crew: Crew, server: HttpServer, stop: asyncio.Event, clock: Clock) -> None:
+    """Run both until ``stop``; then leave, and return within `STOP_LIMIT_MS`, whoever does not answer."""
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.run())
         working = group.create_task(crew.run())
         await stop.wait()
         log.info("Stopping")
+        ends_ms = clock.monotonic_ms() + STOP_LIMIT_MS
         crew.stop()
-        await asyncio.wait((working,), timeout=LEAVE_LIMIT_S)
-        if not working.done():
-            log.warning("Discovery did not answer in time; what is registered ends with its lease")
-            working.cancel()
-        await server.stop(SERVER_GRACE_S)
+        if not await _ends_within(LEAVE_LIMIT_MS, working, clock):
+            log.warning("Not every pool could be deregistered in time; what is registered ends with its lease")
+        closing = group.create_task(server.stop(SERVER_GRACE_S))
+        await _ends_within(ends_ms - clock.monotonic_ms(), closing, clock)
         serving.cancel()
+
+
+async def _ends_within(limit_ms: float, task: asyncio.Task[None], clock: Clock) -> bool:
+    """Wait for ``task``. Returns whether it ended by itself; else it is cancelled after ``limit_ms``."""
+    timer = asyncio.create_task(clock.sleep_ms(limit_ms))
+    try:
+        await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+    return not task.cancel()

@@ -195,6 +195,8 @@ async def test_what_is_not_json_by_its_content_type_is_415_with_the_header_to_se
 async def test_a_body_over_the_limit_is_413() -> None:
     async with Service(limits=ServeLimits(body_bytes=100)) as service:
         assert (await service.register("a", x="x" * 100)).status == 413
+        metrics = (await service.get("/metrics")).body
+        assert b'poolmuster_http_refusals_total{limit="bodies_too_large"} 1.0' in metrics
         assert (await service.register("a")).status == 201
 
 

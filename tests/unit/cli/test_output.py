@@ -1,5 +1,6 @@
 """Text for people: escaping, tables, times, the lines of a watch."""
 
+import asyncio
 import json
 import unicodedata
 from datetime import timedelta
@@ -11,11 +12,11 @@ from rich.console import Console
 
 from poolmuster.cli.discovery import why_estimated
 from poolmuster.cli.escape import key_text, visible, visible_json
-from poolmuster.cli.live import count_of, lines_of, state_line
+from poolmuster.cli.live import count_of, first_contact, lines_of, objects, state_line
 from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
 from poolmuster.cli.tables import drawn, plain
 from poolmuster.cli.times import duration, instant
-from poolmuster.client import SourceReport
+from poolmuster.client import SourceReport, UpdateKind
 from poolmuster.client.errors import Unreachable
 from poolmuster.client.events import read_event
 from poolmuster.model.errors import InvalidInput
@@ -141,3 +142,38 @@ async def test_the_line_above_the_live_table() -> None:
         await scene.clock.advance(200)
         assert state_line(scene.follower) == f"1 pool, as of 1 s ago: {ONE} is gone."
     assert count_of(2) == "2 pools"
+
+
+async def test_the_objects_of_a_watch_come_to_the_list_also_where_some_were_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Scene() as scene:
+        scene.updates._limit = 4
+        changes = [event("added", n, pool=pool(f"{n}", odd=2**80)) for n in range(2, 6)]
+        await scene.send(snapshot("a"), *changes, event("removed", 6, key=pool_key("3"), cause="expired", reason=None))
+        printing = asyncio.create_task(objects(scene.follower, scene.updates))
+        await scene.clock.settle()
+        printed = capsys.readouterr()
+        held = json.loads(scene.follower.pools_json)
+        listed: dict[str, dict[str, object]] = {}
+        for told in map(json.loads, printed.out.splitlines()):
+            if told["type"] == "snapshot":
+                listed = {each["dgd_name"]: each for each in told["pools"]}
+            elif told["type"] == "removed":
+                listed.pop(told["key"]["dgd_name"], None)
+            else:
+                listed[told["pool"]["dgd_name"]] = told["pool"]
+        assert [listed[name] for name in sorted(listed)] == held
+        assert len(held) == 4
+        assert "left out" in printed.err
+    await printing
+
+
+async def test_a_first_list_that_overran_its_reader_is_a_contact_too() -> None:
+    async with Scene() as scene:
+        scene.updates._limit = 1
+        await scene.send(snapshot("a"))
+        contact = asyncio.create_task(first_contact(scene.updates, 1))
+        await scene.clock.settle()
+        assert contact.done()
+        assert UpdateKind.OVERRUN in [update.kind for update in scene.drain()]

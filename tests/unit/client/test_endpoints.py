@@ -15,7 +15,7 @@ def endpoints(*urls: str, seed: int = 1) -> Endpoints:
 
 @given(st.lists(st.sampled_from(["fail", "work", "503", "advance"])), st.integers(0, 99))
 def test_a_wait_is_never_longer_than_the_limit_or_what_was_asked_for(acts: list[str], seed: int) -> None:
-    ring = endpoints("a", "b", "c", seed=seed)
+    ring = endpoints("http://a", "http://b", "http://c", seed=seed)
     now_ms = 0
     for act in acts:
         wait_ms = ring.choose(now_ms)
@@ -33,7 +33,7 @@ def test_a_wait_is_never_longer_than_the_limit_or_what_was_asked_for(acts: list[
 
 
 def test_the_wait_grows_to_its_limit_and_success_forgets() -> None:
-    ring = endpoints("a")
+    ring = endpoints("http://a")
     waits = []
     for _ in range(10):
         ring.failed(0)
@@ -46,15 +46,15 @@ def test_the_wait_grows_to_its_limit_and_success_forgets() -> None:
 
 
 def test_never_below_what_the_instance_asked_for() -> None:
-    ring = endpoints("a")
+    ring = endpoints("http://a")
     ring.failed(0, 8_000)
     assert 8_000 <= ring.choose(0) <= 10_000
 
 
 def test_the_next_one_is_tried_at_once() -> None:
-    ring = endpoints("a", "b")
+    ring = endpoints("http://a", "http://b")
     ring.failed(0)
-    assert (ring.choose(0), ring.url) == (0, "b")
+    assert (ring.choose(0), ring.url) == (0, "http://b")
     ring.failed(0, 60_000)
     assert 0 < ring.choose(0) <= 250
-    assert ring.url == "a"
+    assert ring.url == "http://a"

@@ -294,33 +294,3 @@ async def test_goodbyes_in_a_row_do_not_make_it_hammer() -> None:
                 await scene.send(snapshot("a"), event("closing", 1, reason="shutdown"))
             await scene.clock.advance(60)
         assert len(scene.source.attempts) < 15
-
-
-async def test_a_consumer_that_is_too_slow_is_told_so() -> None:
-    async with Scene() as scene:
-        scene.updates._limit = 5
-        await scene.send(snapshot("a"), *[event("changed", n, pool=pool("a", weight=n)) for n in range(2, 6)])
-        kinds = [update.kind for update in scene.drain()]
-        assert kinds == [UpdateKind.OVERRUN]
-        await scene.send(event("changed", 6, pool=pool("a", weight=6)))
-        assert [update.kind for update in scene.drain()] == [UpdateKind.CHANGED]
-
-
-async def test_the_updates_end_with_the_follower() -> None:
-    async with Scene() as scene:
-        await scene.send(snapshot("a"))
-        kept = scene.updates
-        dropped = scene.follower.updates()
-        scene.follower.unsubscribe(dropped)
-    assert [update.kind async for update in kept] == ["connected", "snapshot"]
-
-
-async def test_a_bug_reaches_who_waits_for_updates() -> None:
-    async with Scene() as scene:
-        scene.source.refusals[ONE] = [ZeroDivisionError()]  # type: ignore[list-item]
-        scene.stream.cut()
-        await scene.clock.advance(250)
-        scene.drain()
-        with pytest.raises(ZeroDivisionError):
-            await anext(scene.updates)
-        assert isinstance(scene.running.exception(), ZeroDivisionError)

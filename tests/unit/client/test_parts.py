@@ -1,17 +1,15 @@
 """The small parts of the client: lines, events, sources, errors, proxies, settings."""
 
 import ssl
-import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.client import Client
 from poolmuster.client.answers import key_of, read_listing, read_sources
 from poolmuster.client.api import pairs_of, pool_path
-from poolmuster.client.asynchronous import AsyncClient, as_key, settings_of
+from poolmuster.client.asynchronous import as_key, settings_of
 from poolmuster.client.catchup import number_of
 from poolmuster.client.errors import BadAnswer, NotReady, Refused, error_of
 from poolmuster.client.lines import LineSplitter
@@ -84,7 +82,13 @@ def test_filters_repeat() -> None:
 def test_urls_in_every_form() -> None:
     assert settings_of("http://a/, http://b http://a").urls == ("http://a", "http://b")
     assert settings_of(["http://a/"]).urls == ("http://a",)
-    assert settings_of(ClientSettings(urls=("x",))).urls == ("x",)
+    assert settings_of(ClientSettings(urls=("http://x",))).urls == ("http://x",)
+    for none in ("127.0.0.1:8080", "", [], ["http://a", "b"], "http://a/?b", "http://a..b"):
+        with pytest.raises(InvalidInput):
+            settings_of(none)
+    with pytest.raises(InvalidInput) as caught:
+        settings_of("http://user:secret@a")
+    assert "secret" not in str(caught.value)
     assert as_key("c/n/a%2Fb") == as_key(PoolKey("c", "n", "a/b"))
 
 
@@ -155,18 +159,3 @@ async def test_a_certificate_file_that_is_missing_is_said(monkeypatch: pytest.Mo
     session = open_session(ClientSettings(urls=("https://a",)))
     await session.close()
     assert ssl.create_default_context().check_hostname
-
-
-def test_a_synchronous_client_that_cannot_begin_leaves_no_thread(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
-    threads = threading.active_count()
-    with pytest.raises(InvalidInput), Client("https://a"):
-        pass
-    assert threading.active_count() == threads
-
-
-async def test_a_client_is_used_inside_its_block() -> None:
-    with pytest.raises(RuntimeError, match="async with"):
-        await AsyncClient("http://a").list()

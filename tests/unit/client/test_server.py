@@ -2,98 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from poolmuster.client import AsyncClient, BadAnswer, Client, ClientSettings, Follower, NotReady, Unreachable
+from poolmuster.client import AsyncClient, BadAnswer, ClientSettings, Follower, NotReady, Refused, Unreachable
 from poolmuster.client.api import DiscoveryApi
 from poolmuster.model.errors import InvalidInput, NotFound, RelayLeft
 from poolmuster.model.key import PoolKey
 from tests.support.clock import ManualClock
 from tests.unit.client.fakes import event, pool, snapshot
-
-OVER = web.AppKey("over", asyncio.Event)
-"""Set when a test is over, so that handlers that would stay for ever end."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-PATIENCE_S = 20.0
-"""A guard against hanging, not a measure of anything."""
-
-
-class Server:
-    """Answers each request by the next of ``handlers``, the last one for ever."""
-
-    def __init__(self) -> None:
-        self.handlers: list[Handler] = []
-        self.requests: list[web.Request] = []
-        self.bodies: list[bytes] = []
-        self.url = ""
-
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        assert isinstance(request, web.Request)
-        self.requests.append(request)
-        self.bodies.append(await request.read())
-        handler = self.handlers.pop(0) if len(self.handlers) > 1 else self.handlers[0]
-        return await handler(request)
-
-    @property
-    def paths(self) -> list[str]:
-        return [f"{request.method} {request.raw_path}" for request in self.requests]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    server = Server()
-    app = web.Application()
-    app[OVER] = asyncio.Event()
-    app.router.add_route("*", "/{rest:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    server.url = str(site.name)
-    yield server
-    app[OVER].set()
-    await runner.cleanup()
-
-
-def answers(
-    status: int = 200, *, headers: dict[str, str] | None = None, body: bytes | None = None, **document: Any
-) -> Handler:
-    async def handler(request: web.Request) -> web.Response:
-        raw = json.dumps(document).encode() if body is None else body
-        return web.Response(status=status, body=raw, headers={"Content-Type": "application/json"} | (headers or {}))
-
-    return handler
-
-
-def problem(status: int, kind: str, **members: Any) -> Handler:
-    return answers(status, type=f"urn:poolmuster:{kind}", title="t", detail="as it is", **members)
-
-
-def streams(*chunks: bytes, end: str = "stay", headers: dict[str, str] | None = None) -> Handler:
-    """A watch of these chunks, after which it stays open, ends in good order, or is cut."""
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson; charset=utf-8"} | (headers or {}))
-        await response.prepare(request)
-        for chunk in chunks:
-            await response.write(chunk)
-        if end == "stay":
-            await request.app[OVER].wait()
-        if end == "cut":
-            assert request.transport is not None
-            request.transport.abort()
-        return response
-
-    return handler
-
-
-def lines(*events: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(each).encode() + b"\n" for each in events)
+from tests.unit.client.server import OVER, PATIENCE_S, Handler, Server, answers, lines, problem, streams
 
 
 def client_of(*urls: str, clock: ManualClock | None = None, **settings: Any) -> AsyncClient:
@@ -205,12 +126,40 @@ async def test_another_instance_answers_for_one_that_is_down_or_not_ready(server
             await client.list()
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        answers(502, body=b"<html>bad gateway"),
+        answers(504, body=b""),
+        problem(500, "internal"),
+        answers(body=b"<html>a page of something else"),
+        answers(302, headers={"Location": "http://elsewhere/"}),
+        answers(other=1),
+    ],
+)
+async def test_another_instance_answers_for_a_proxy_or_a_stranger(server: Server, first: Handler) -> None:
+    server.handlers = [first, answers(pools=[], complete=True)]
+    async with client_of(server.url, server.url + "/second") as client:
+        assert (await client.list()).complete
+    assert server.paths == ["GET /pools", "GET /second/pools"]
+
+
+async def test_where_no_instance_answers_the_last_error_is_told(server: Server) -> None:
+    server.handlers = [problem(503, "unavailable"), answers(502, body=b"")]
+    async with client_of(server.url, server.url + "/second") as client:
+        with pytest.raises(Refused, match="/second answered 502"):
+            await client.list()
+
+
 async def test_an_error_of_the_caller_is_not_tried_elsewhere(server: Server) -> None:
-    server.handlers = [problem(400, "invalid")]
+    server.handlers = [problem(400, "invalid"), answers(418, body=b"")]
     async with client_of(server.url, server.url + "/second") as client:
         with pytest.raises(InvalidInput):
             await client.list()
-    assert len(server.requests) == 1
+        assert len(server.requests) == 1
+        with pytest.raises(Refused):
+            await client.list()
+    assert len(server.requests) == 2
 
 
 async def test_a_line_of_ten_megabytes_arrives(server: Server) -> None:
@@ -283,40 +232,21 @@ async def test_leaving_the_block_closes_the_watch(server: Server) -> None:
             await anext(left)
 
 
-async def test_the_synchronous_client_does_the_same(server: Server) -> None:
-    server.handlers = [
-        answers(pools=[pool("a")], complete=True),
-        answers(lease={"duration_ms": 1, "heartbeat_interval_ms": 1, "ends_at_ms": 1}),
-        answers(204, body=b""),
-        answers(listed=True),
-        answers(changes=[]),
-        answers(pools=1),
-        answers(routers=[]),
-        problem(404, "not-found"),
-        streams(lines(snapshot("a"), event("added", 2, pool=pool("b")))),
-    ]
+async def test_a_block_that_is_left_at_once_ends_its_updates_too() -> None:
+    async with client_of("http://127.0.0.1:1") as client:
+        async with client.follow() as follower:
+            left = follower.updates()
+        assert [update async for update in left] == []
+        assert [update async for update in follower.updates()] == []
 
-    def use() -> None:
-        with Client(server.url) as client:
-            assert len(client.list().pools) == 1
-            assert client.register(b"{}").lease.duration_ms == 1
-            client.deregister("c/n/a")
-            assert client.get("c/n/a").document["listed"]
-            assert client.changes(5).document == {"changes": []}
-            assert client.status().document == {"pools": 1}
-            assert client.routers() == ()
-            with pytest.raises(NotFound):
-                client.get("c/n/b")
-            with client.follow() as follower:
-                updates = follower.updates()
-                while len(follower.pools) < 2:
-                    next(updates)
-                assert follower.has_list
-                assert follower.complete
-                assert follower.sources == ()
-                assert list(follower.usable) == list(follower.pools)
-                assert (follower.age_ms or 0) < PATIENCE_S * 1000
-                updates.close()  # type: ignore[attr-defined]
 
-    async with asyncio.timeout(PATIENCE_S):
-        await asyncio.to_thread(use)
+async def test_a_client_is_used_inside_its_block() -> None:
+    client = client_of("http://127.0.0.1:1")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="async with"):
+            await client.list()
+        with pytest.raises(RuntimeError, match="async with"):
+            async with client.follow():
+                pass
+        async with client:
+            pass

@@ -104,6 +104,12 @@ def test_percent_signs_that_do_not_decode_to_utf_8_are_refused() -> None:
         parse_key("a/b/%ff")
 
 
+@pytest.mark.parametrize("text", ["a/b/50%", "a/%/c", "a/b/%4", "a/b/%4g", "100%x/b/c"])
+def test_a_lone_percent_sign_is_refused_as_over_http(text: str) -> None:
+    with pytest.raises(InvalidInput, match="%25"):
+        parse_key(text)
+
+
 def test_any_character_may_be_written_with_percent_signs_in_either_case() -> None:
     assert parse_key("a%2fb/%C3%a9/%41") == PoolKey("a/b", "é", "A")
 

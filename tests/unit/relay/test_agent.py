@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from poolmuster.model.change import LeaveReason
+from poolmuster.relay.agent import Agent
 from poolmuster.relay.heartbeat import (
     Failed,
     Phase,
@@ -76,6 +78,17 @@ async def test_a_change_of_the_models_is_sent_with_the_next_probe() -> None:
         assert len(world.registers) == 2
 
 
+async def test_models_that_are_left_out_are_said_once_and_shown() -> None:
+    world = World()
+    world.finding = Serving((ServedModel("m"),), left_out=3)
+    agent = world.agent()
+    with capture_logs() as said:
+        async with running(agent):
+            await world.clock.advance(10_000)
+            assert agent.status.server.models_left_out == 3
+    assert [entry["left_out"] for entry in said if "left_out" in entry] == [3]
+
+
 async def test_labels_of_the_file_are_sent_when_they_change(tmp_path: Path) -> None:
     path = tmp_path / "labels"
     path.write_text('tier="gold"')
@@ -116,6 +129,27 @@ async def test_a_refusal_shows_in_its_health_and_is_tried_again_at_every_heartbe
         await world.clock.advance(20_500)
         assert len(world.registers) == 5
         assert agent.status.fault == "discovery refuses it: 403: not your cluster"
+
+
+@pytest.mark.parametrize("was_listed", [False, True])
+async def test_a_refused_pool_whose_server_goes_down_is_as_it_should_be(was_listed: bool) -> None:
+    world = World()
+    world.outcome = Renewed(Terms()) if was_listed else Refused(403, "not your cluster")
+    agent = world.agent()
+    async with running(agent):
+        await world.clock.advance(100)
+        world.outcome = Refused(403, "not your cluster")
+        await world.clock.advance(5_000)
+        assert str(agent.status.fault).startswith("discovery refuses it")
+        world.finding = DOWN
+        await world.clock.advance(4_000)
+        assert agent.status.server.state is ServerState.DOWN
+        assert str(agent.status.fault) == "None"
+        await world.clock.advance(15_000)
+        assert (agent.status.discovery.refused, agent.status.discovery.problem) == (False, None)
+        world.finding = GOOD
+        await world.clock.advance(2_000)
+        assert str(agent.status.fault).startswith("discovery refuses it"), "and is refused anew when it is back"
 
 
 async def test_409_is_answered_with_a_new_relay_id_at_once() -> None:
@@ -168,6 +202,39 @@ async def test_stopping_lets_the_heartbeat_in_flight_end_first() -> None:
         await world.clock.advance(500)
         assert task.done()
     assert len(world.deregisters) == 1
+
+
+async def probe_that_ends_in_the_turn_of_the_stop(world: World, agent: Agent, on_exit: OnExit) -> None:
+    """Stop ``agent`` when the answer of its server has been read, and nobody has looked at it yet."""
+    world.answering.clear()
+    await world.clock.advance(2_500)
+    world.answering.set()
+    agent.stop(on_exit)
+    await world.clock.settle()
+
+
+async def test_a_good_probe_that_ends_in_the_turn_of_the_stop_does_not_take_it_back() -> None:
+    world = World()
+    agent = world.agent()
+    async with running(agent) as task:
+        await world.clock.advance(100)
+        await probe_that_ends_in_the_turn_of_the_stop(world, agent, OnExit.DEREGISTER)
+        assert task.done()
+    assert [step.relay_id for step in world.registers] == ["id-0"]
+    (left,) = world.deregisters
+    assert left.departing.reason is LeaveReason.RELAY_STOPPING
+
+
+async def test_a_failed_probe_that_ends_in_the_turn_of_the_stop_deregisters_nothing_that_is_to_be_left() -> None:
+    world = World()
+    agent = world.agent()
+    async with running(agent) as task:
+        await world.clock.advance(100)
+        world.finding = DOWN
+        await world.clock.advance(2_000)
+        await probe_that_ends_in_the_turn_of_the_stop(world, agent, OnExit.LEAVE)
+        assert task.done()
+    assert world.deregisters == []
 
 
 async def test_stopping_leaves_the_pool_to_another_relay_that_registers_it_too() -> None:

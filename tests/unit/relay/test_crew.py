@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
@@ -18,7 +19,7 @@ from poolmuster.relay.heartbeat import (
 )
 from poolmuster.relay.settings import OnExit, PoolDefaults, PoolSettings, ProbeSettings, RelaySettings
 from poolmuster.relay.status import PoolStatus
-from tests.unit.relay.world import URLS, World, document
+from tests.unit.relay.world import DOWN, URLS, World, document
 
 FILE = '[[pools]]\nname = "{}"\nfrontend = "{}"\n'
 
@@ -72,11 +73,30 @@ async def test_a_pool_whose_settings_change_is_never_off_the_list(tmp_path: Path
     crew = crew_of(world, path)
     async with working(crew):
         await world.clock.advance(100)
+        world.findings["http://a:2"] = DOWN
         path.write_text(FILE.format("a", "http://a:2"))
-        await world.clock.advance(4_100)
+        await world.clock.advance(2_000)
+        assert crew.statuses[0].server.failed_probes == 1
+        del world.findings["http://a:2"]
+        await world.clock.advance(2_000)
         assert world.deregisters == []
         assert document(world.registers[-1])["frontend_url"] == "http://a:2"
         assert {step.relay_id for step in world.registers} == {"id-0"}
+
+
+async def test_what_is_taken_otherwise_than_it_is_written_is_said_once(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1/v1"))
+    crew = crew_of(world, path)
+    with capture_logs() as said:
+        async with working(crew):
+            await world.clock.advance(100)
+            path.write_text(FILE.format("a", "http://a:1/v1") + FILE.format("b", "http://b:1/v1"))
+            await world.clock.advance(10_000)
+    remarks = [entry["remark"] for entry in said if "remark" in entry]
+    assert remarks == [
+        f"the /v1 at the end of frontend of {name} is taken off: http://{name}:1 is used" for name in ("a", "b")
+    ]
 
 
 async def test_a_file_that_goes_bad_leaves_the_pools_as_they_are(tmp_path: Path) -> None:
@@ -111,6 +131,17 @@ async def test_a_crew_that_stops_deregisters_every_pool_and_ends(tmp_path: Path)
         await world.clock.settle(50)
         assert task.done()
     assert len(world.deregisters) == 20
+
+
+async def test_a_crew_that_is_stopped_before_it_began_registers_nothing_and_ends(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "pools.toml"
+    path.write_text(FILE.format("a", "http://a:1"))
+    crew = crew_of(world, path)
+    async with working(crew) as task:
+        crew.stop()
+        await world.clock.advance(10_000)
+        assert task.done()
+    assert world.calls == []
 
 
 async def test_an_agent_that_dies_ends_the_crew(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from poolmuster.relay.heartbeat import (
     Deregister,
     Failed,
     Heartbeat,
-    Left,
     Outcome,
     Phase,
     Refused,
@@ -227,66 +226,6 @@ def test_changed_facts_are_tried_at_once_where_the_old_ones_were_refused() -> No
     assert world.now_ms == before_ms
 
 
-def test_a_server_that_goes_down_is_deregistered_at_once_and_comes_back_under_a_new_id() -> None:
-    world = World().registered()
-    world.beat.unwant(world.now_ms, DOWN)
-    assert world.beat.phase(world.now_ms) is Phase.LEAVING
-    assert world.step() == Deregister(0, "id-0", DOWN, 3_000)
-    world.end(Left())
-    assert world.beat.next(world.now_ms) == Wait(None)
-    world.beat.want(world.now_ms, FACTS)
-    step = world.step()
-    assert isinstance(step, Register)
-    assert step.relay_id == "id-1"
-
-
-def test_a_deregistration_is_tried_until_the_lease_has_surely_ended() -> None:
-    world = World(draw=0.5).registered()
-    world.beat.unwant(world.now_ms, DOWN)
-    ends_ms = world.now_ms + 15_000
-    while not isinstance(step := world.beat.next(world.now_ms), Wait) or step.until_ms is not None:
-        if isinstance(step, Wait):
-            assert step.until_ms is not None
-            world.now_ms = step.until_ms
-        else:
-            assert isinstance(step, Deregister)
-            assert world.now_ms < ends_ms
-            world.end(Failed("cut"), after_ms=500)
-    assert ends_ms <= world.now_ms <= ends_ms + 5_000
-    assert world.beat.relay_id == "id-1"
-
-
-def test_a_server_that_is_back_before_its_deregistration_was_taken_registers_under_a_new_id() -> None:
-    world = World().registered()
-    world.beat.unwant(world.now_ms, DOWN)
-    world.step()
-    world.end(Failed("cut"))
-    world.beat.want(world.now_ms, FACTS)
-    step = world.step()
-    assert isinstance(step, Register)
-    assert step.relay_id == "id-1"
-
-
-def test_an_attempt_without_an_answer_may_have_been_heard_and_is_taken_back() -> None:
-    world = World()
-    world.beat.want(world.now_ms, FACTS)
-    world.step()
-    world.beat.unwant(world.now_ms, DOWN)
-    world.end(Failed("timeout"), after_ms=3_000)
-    before_ms = world.now_ms
-    assert isinstance(world.step(), Deregister)
-    assert world.now_ms == before_ms
-
-
-def test_what_was_refused_is_not_taken_back() -> None:
-    world = World()
-    world.beat.want(world.now_ms, FACTS)
-    world.step()
-    world.beat.unwant(world.now_ms, DOWN)
-    world.end(Refused(403, "not your cluster"))
-    assert world.beat.next(world.now_ms) == Wait(None)
-
-
 def test_409_takes_a_new_id_and_sends_again_at_once_but_not_without_end() -> None:
     world = World()
     world.beat.want(world.now_ms, FACTS)
@@ -325,16 +264,6 @@ def test_another_refusal_waits_for_the_next_heartbeat_and_shows() -> None:
     assert world.beat.problem is None
 
 
-def test_a_refused_deregistration_keeps_the_id_it_speaks_of() -> None:
-    world = World().registered()
-    world.beat.unwant(world.now_ms, DOWN)
-    world.step()
-    world.end(Superseded("odd"))
-    step = world.step()
-    assert isinstance(step, Deregister)
-    assert step.relay_id == "id-0"
-
-
 def test_a_conflict_shows_for_one_lease_at_most() -> None:
     world = World()
     world.beat.want(world.now_ms, FACTS)
@@ -342,12 +271,6 @@ def test_a_conflict_shows_for_one_lease_at_most() -> None:
     world.end(Renewed(TERMS, conflict=True))
     assert world.beat.conflict(world.now_ms)
     assert not world.beat.conflict(world.now_ms + 15_000)
-
-
-def test_forgetting_sends_nothing_more() -> None:
-    world = World().registered()
-    world.beat.forget()
-    assert world.beat.next(world.now_ms + 60_000) == Wait(None)
 
 
 def test_a_pause_of_the_process_is_followed_by_one_heartbeat_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from poolmuster.model.change import LeaveReason
-from poolmuster.relay.probe import BODY_LIMIT_BYTES, ProbeAccess, Prober, parse_models
+from poolmuster.relay.probe import BODY_LIMIT_BYTES, MODELS_LIMIT, ProbeAccess, Prober, parse_models
 from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
 from poolmuster.wiring.relay import open_probe_session
 
@@ -228,4 +228,13 @@ async def test_an_answer_that_is_no_list_of_models_is_unhealthy(
     ],
 )
 def test_what_is_odd_in_a_list_is_passed_over(entry: object, models: tuple[ServedModel, ...]) -> None:
-    assert parse_models(json.dumps({"data": [entry]}).encode()) == models
+    assert parse_models(json.dumps({"data": [entry]}).encode()).models == models
+
+
+async def test_models_beyond_the_limit_are_counted(server: Server, root: str, prober: Prober) -> None:
+    server.models = [{"id": f"m{number:05}"} for number in range(MODELS_LIMIT + 2)]
+    assert parse_models(json.dumps({"data": server.models[:-2]}).encode()).left_out == 0
+    found = parse_models(json.dumps({"data": server.models}).encode())
+    assert (len(found.models), found.left_out) == (MODELS_LIMIT, 2)
+    server.models = [{"id": "m"}] * (MODELS_LIMIT + 2)
+    assert await look(prober, root) == Serving((ServedModel("m"),), left_out=2)

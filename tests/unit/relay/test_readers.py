@@ -1,6 +1,7 @@
 """What the relay reads: labels, pools, tokens, URLs; and what it makes of them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,10 @@ from poolmuster.model.registration import parse_registration
 from poolmuster.relay.addresses import is_local, server_root, unreachable_announcement
 from poolmuster.relay.facts import facts_of, with_relay_id
 from poolmuster.relay.labels_file import parse_labels
-from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.pools_file import health_path_fault, parse_pools
 from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
 from poolmuster.relay.verdict import ServedModel, Serving, Unfit, Verdict
-from poolmuster.relay.watched_file import FILE_LIMIT_BYTES, WatchedFile, parse_token
+from poolmuster.relay.watched_file import WatchedFile, parse_token
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")
@@ -210,7 +210,7 @@ DEFAULTS = PoolDefaults(cluster_id="c", namespace="ns", region="us", labels=(("t
 
 
 def test_a_pools_file_takes_from_the_flags_what_it_does_not_say() -> None:
-    llama, qwen = parse_pools(POOLS, DEFAULTS, ELSEWHERE)
+    llama, qwen = parse_pools(POOLS, DEFAULTS, ELSEWHERE).settings
     assert llama == PoolSettings(
         key=PoolKey("c", "ns", "llama"),
         frontend_url="http://llama.inference.svc:8000",
@@ -257,6 +257,19 @@ def test_a_pools_file_that_is_wrong_says_where(content: bytes, says: str) -> Non
     assert says in caught.value.detail + "".join(f"{fault.pointer} {fault.detail}" for fault in caught.value.faults)
 
 
+def test_a_v1_in_a_pools_file_is_taken_off_and_said() -> None:
+    content = POOLS.replace(b"https://qwen.example.com/", b"https://qwen.example.com/v1/")
+    pools = parse_pools(content, DEFAULTS, ELSEWHERE)
+    assert [pool.advertise_url for pool in pools.settings] == [
+        "http://llama.inference.svc:8000",
+        "https://qwen.example.com",
+    ]
+    assert pools.remarks == (
+        "the /v1 at the end of frontend of llama is taken off: http://llama.inference.svc:8000 is used",
+        "the /v1 at the end of advertise_url of qwen is taken off: https://qwen.example.com is used",
+    )
+
+
 def test_a_pool_without_a_cluster_anywhere_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not valid"):
         parse_pools(POOLS, PoolDefaults(), HERE)
@@ -267,69 +280,6 @@ def test_health_paths_that_are_none(path: str) -> None:
     assert health_path_fault(path) is not None
 
 
-def test_a_watched_file_keeps_its_last_good_content(tmp_path: Path) -> None:
-    path = tmp_path / "labels"
-    watched: WatchedFile[dict[str, str]] = WatchedFile(str(path), parse_labels, {})
-    assert watched.refresh()
-    assert "cannot be read" in str(watched.problem)
-    assert not watched.refresh()
-    path.write_text('a="1"')
-    assert watched.refresh()
-    assert (watched.value, str(watched.problem)) == ({"a": "1"}, "None")
-    assert not watched.refresh()
-    path.write_text("nonsense")
-    assert watched.refresh()
-    assert watched.value == {"a": "1"}
-    assert "line 1" in str(watched.problem)
-    path.write_text('a="1"')
-    assert watched.refresh(), "that the problem is gone is news"
-    assert str(watched.problem) == "None"
-    path.write_bytes(b"\n" * (FILE_LIMIT_BYTES + 1))
-    assert watched.refresh()
-    assert "over" in str(watched.problem)
-
-
-def test_a_watched_file_follows_the_swap_of_a_link_as_kubernetes_does_it(tmp_path: Path) -> None:
-    for version in ("1", "2"):
-        (tmp_path / version).mkdir()
-        (tmp_path / version / "labels").write_text(f'v="{version}"')
-    data = tmp_path / "..data"
-    data.symlink_to("1")
-    (tmp_path / "labels").symlink_to("..data/labels")
-    watched: WatchedFile[dict[str, str]] = WatchedFile(str(tmp_path / "labels"), parse_labels, {})
-    watched.refresh()
-    swapped = tmp_path / "..new"
-    swapped.symlink_to("2")
-    swapped.rename(data)
-    assert watched.refresh()
-    assert watched.value == {"v": "2"}
-
-
-def test_files_of_a_pool(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret-token\n")
-    (tmp_path / "ca").write_text("no certificate")
-    files = PoolFiles(
-        PoolSettings(
-            key=KEY,
-            frontend_url="http://h",
-            advertise_url="http://h",
-            token_file=str(tmp_path / "token"),
-            ca_cert=str(tmp_path / "ca"),
-        )
-    )
-    assert files.refresh()
-    assert (files.token, files.tls, files.labels) == ("secret-token", None, {})
-    assert len(files.problems) == 1
-    assert "PEM" in files.problems[0]
-
-
-@pytest.mark.parametrize("content", [b"", b"  \n", b"two words", b"two\nlines", "é".encode()])
-def test_a_token_file_without_a_token_is_refused_without_showing_it(content: bytes) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        parse_token(content)
-    assert "words" not in caught.value.detail
-
-
 def test_the_namespace_is_the_pods_else_default(tmp_path: Path) -> None:
     path = tmp_path / "namespace"
     assert pod_namespace(path) == "default"
@@ -337,3 +287,13 @@ def test_the_namespace_is_the_pods_else_default(tmp_path: Path) -> None:
     assert pod_namespace(path) == "inference"
     path.write_bytes(b"\xff")
     assert pod_namespace(path) == "default"
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would hold up the relay, SIGTERM included."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        file = WatchedFile(str(path), parse_token, "")
+        assert file.refresh()
+        assert str(path) in (file.problem or "")

@@ -40,6 +40,7 @@ class FakeProber(Prober):
 
     async def probe(self, access: ProbeAccess, timeout_s: float) -> Finding:
         self._world.probes += 1
+        await self._world.answering.wait()
         return self._world.findings.get(access.root, self._world.finding)
 
 
@@ -53,6 +54,9 @@ class World:
         self.outcome: Outcome = Renewed(Terms())
         self.latency_ms = 0
         self.probes = 0
+        self.answering = asyncio.Event()
+        """Clear it, and probes wait until it is set again."""
+        self.answering.set()
         self.calls: list[tuple[int, Register | Deregister, PoolKey | None]] = []
         self.ids = itertools.count()
 

@@ -1,0 +1,25 @@
+"""What the client's tests share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from tests.unit.client.server import OVER, Server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    app = web.Application()
+    app[OVER] = asyncio.Event()
+    app.router.add_route("*", "/{rest:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = str(site.name)
+    yield server
+    app[OVER].set()
+    await runner.cleanup()
