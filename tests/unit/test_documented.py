@@ -9,15 +9,16 @@ import pytest
 from poolmuster.api.openapi import document
 from poolmuster.cli.ending import ExitCode
 from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
-from poolmuster.cli.options import HELP_EPILOG, Command, Option
+from poolmuster.cli.options import HELP_EPILOG, Command, Group, Option
 from poolmuster.model.errors import Forbidden, PoolmusterError
+from poolmuster.wiring.table_metrics import TableMetrics
 from tests.support.parts import ROOT
 from tests.support.service import Service
 
-PAGE_OF = {"serve": "operations.md", "relay": "relay.md"}
-OTHERS_PAGE = "client.md"
-PAGES = ("operations.md", "relay.md", "client.md", "api.md", "security.md", "architecture.md")
-OF_OTHER_PROGRAMS = {"--help"}
+PAGES_OF = {"serve": ("operations.md", "dynamodb.md"), "relay": ("relay.md",), "table": ("dynamodb.md",)}
+OTHERS_PAGES = ("client.md",)
+PAGES = ("operations.md", "dynamodb.md", "relay.md", "client.md", "api.md", "security.md", "architecture.md")
+OF_OTHER_PROGRAMS = {"--help", "--read-only"}
 
 
 def page(name: str) -> str:
@@ -30,28 +31,33 @@ def section(name: str, title: str) -> str:
     return rest.partition("\n## ")[0]
 
 
-def commands() -> dict[str, Command]:
+def commands() -> dict[str, list[Command]]:
+    """Each command, or those that it groups."""
     ctx = click.Context(cli)
     found = {name: cli.get_command(ctx, name) for name in (*PROGRAMS, *OPERATORS)}
-    return {name: each for name, each in found.items() if isinstance(each, Command)}
+    grouped = {
+        name: list(each.commands.values()) if isinstance(each, Group) else [each] for name, each in found.items()
+    }
+    return {name: [each for each in several if isinstance(each, Command)] for name, several in grouped.items()}
 
 
-def flags_of(command: Command) -> Iterator[str]:
-    for param in command.params:
-        if isinstance(param, Option):
-            yield from param.opts
+def flags_of(several: Iterable[Command]) -> Iterator[str]:
+    for command in several:
+        for param in command.params:
+            if isinstance(param, Option):
+                yield from param.opts
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *OPERATORS])
 def test_every_flag_of_every_command_is_documented(name: str) -> None:
-    text = page(PAGE_OF.get(name, OTHERS_PAGE))
+    text = "\n".join(page(each) for each in PAGES_OF.get(name, OTHERS_PAGES))
     assert f"`poolmuster {name}" in text
     missing = [flag for flag in flags_of(commands()[name]) if not re.search(rf"[` ]{flag}(?![\w-])[^`\n]*`", text)]
     assert missing == []
 
 
 def test_every_flag_that_a_page_names_is_one() -> None:
-    known = {flag for command in commands().values() for flag in flags_of(command)} | OF_OTHER_PROGRAMS
+    known = {flag for several in commands().values() for flag in flags_of(several)} | OF_OTHER_PROGRAMS
     named = {
         (name, flag)
         for name in PAGES
@@ -67,6 +73,7 @@ async def test_every_metric_of_the_service_is_documented_with_its_labels() -> No
         await service.register("a")
         answer = await service.get("/pools")
         assert answer.status == 200
+        TableMetrics(service.metrics.registry)
         shown = {}
         for family in service.metrics.registry.collect():
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}

@@ -9,6 +9,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 REASONS = (
     SourceReason.TIMEOUT,
     SourceReason.UNREACHABLE,
+    SourceReason.DNS_FAILED,
     SourceReason.THROTTLED,
     SourceReason.ACCESS_DENIED,
     SourceReason.CREDENTIALS_EXPIRED,
@@ -57,6 +58,8 @@ class TableMetrics(TableNotes):
         )
         for outcome in (GOOD, *REASONS):
             self._reads.labels(outcome)
+        for reason in REASONS:
+            self._retries.labels(reason)
         for outcome in (GOOD, REFUSED, CANCELLED, *REASONS):
             self._writes.labels(outcome)
 

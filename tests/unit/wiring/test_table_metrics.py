@@ -1,16 +1,12 @@
 """What the DynamoDB store tells metrics and the log."""
 
-from pathlib import Path
-
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from poolmuster.model.source import SourceReason
 from poolmuster.storage.dynamodb.notes import GOOD, ChangesTold
 from poolmuster.storage.dynamodb.trouble import Trouble
 from poolmuster.wiring.table_metrics import REASONS, TableMetrics
-
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
 def test_what_the_store_notes_is_counted() -> None:
@@ -44,14 +40,6 @@ def test_every_outcome_stands_at_zero_from_the_start() -> None:
     TableMetrics(registry)
     for reason in REASONS:
         assert registry.get_sample_value("poolmuster_table_reads_total", {"outcome": reason}) == 0
-
-
-def test_every_metric_of_the_table_is_documented() -> None:
-    registry = CollectorRegistry()
-    TableMetrics(registry)
-    documented = OPERATIONS.read_text()
-    names = {line.split()[2] for line in generate_latest(registry).decode().splitlines() if line.startswith("# HELP")}
-    assert {name for name in names if not name.endswith("_created") and name not in documented} == set()
 
 
 def test_trouble_is_logged_when_it_changes_and_when_it_ends() -> None:
