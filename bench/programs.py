@@ -152,6 +152,16 @@ def poolmuster(
 
 
 @contextlib.contextmanager
+def bare(size_bytes: int) -> Iterator[Program]:
+    """A loop that only writes (`bench.bare`)."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "bench.bare", str(port), str(size_bytes)]
+        with _running(command, port, "/", Path(name)) as program:
+            yield program
+
+
+@contextlib.contextmanager
 def etcd() -> Iterator[Program]:
     """An etcd with its data in memory and everything else as it comes."""
     port, peer_port = free_port(), free_port()

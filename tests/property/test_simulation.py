@@ -26,9 +26,7 @@ from poolmuster.client.settings import ClientSettings
 from poolmuster.client.watch import WatchStream
 from poolmuster.core.pauses import PAUSE_MS
 from poolmuster.core.pauses import TICK_MS as TIMER_MS
-from poolmuster.model.change import LeaveReason
 from poolmuster.relay.heartbeat import (
-    Departing,
     Deregister,
     Failed,
     Heartbeat,
@@ -133,7 +131,7 @@ class Relay:
 
     def stop(self) -> None:
         """SIGTERM."""
-        self.heart.unwant(self._world.clock.monotonic_ms(), Departing(LeaveReason.RELAY_STOPPING))
+        self.heart.leave(self._world.clock.monotonic_ms())
 
     def kill(self) -> None:
         """SIGKILL."""

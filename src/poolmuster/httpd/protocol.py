@@ -137,29 +137,9 @@ class BoundedProtocol(HttpToolsProtocol):
         http_version = parser.get_http_version()
         if http_version not in ("1.0", "1.1"):
             raise _NotHttp
-        url = httptools.parse_url(self.url)
-        headers = self.headers
-        path = url.path
-        if url.host is not None:
-            headers = _with_host(headers, url.host)
-            path = path or b"/"
-        scope: Scope = {
-            "type": "http",
-            "asgi": ASGI_VERSION,
-            "http_version": http_version,
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "root_path": "",
-            "headers": headers,
-            "method": parser.get_method().decode("ascii"),
-            "path": path.decode("ascii"),
-            "raw_path": path,
-            "query_string": url.query or b"",
-        }
         earlier: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none
         exchange = Exchange(
-            scope=scope,
+            scope=self._scope(http_version),
             transport=self.transport,
             flow=self.flow,
             state=self.server_state,
@@ -173,6 +153,26 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def _scope(self, http_version: str) -> Scope:
+        url = httptools.parse_url(self.url)
+        headers, path = self.headers, url.path
+        if url.host is not None:
+            headers, path = _with_host(headers, url.host), path or b"/"
+        return {
+            "type": "http",
+            "asgi": ASGI_VERSION,
+            "http_version": http_version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": headers,
+            "method": self.parser.get_method().decode("ascii"),
+            "path": path.decode("ascii"),
+            "raw_path": path,
+            "query_string": url.query or b"",
+        }
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answered = cycle
