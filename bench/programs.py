@@ -157,7 +157,7 @@ def bare(size_bytes: int) -> Iterator[Program]:
     port = free_port()
     with tempfile.TemporaryDirectory() as name:
         command = [sys.executable, "-m", "bench.bare", str(port), str(size_bytes)]
-        with _running(command, port, "/", Path(name)) as program:
+        with running(command, port, "/", Path(name)) as program:
             yield program
 
 
