@@ -31,6 +31,7 @@ def blocks(page: str, language: str) -> Iterator[str]:
 def tour() -> list[str]:
     """The commands of README's tour, one a line, without their remarks."""
     _, _, text = (ROOT / "README.md").read_text().partition("## The tour")
+    text, _, _ = text.partition("\n## ")
     shown = "".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
     return [line.removeprefix("$ ").partition(" #")[0].strip() for line in shown.splitlines()]
 
