@@ -103,8 +103,9 @@ def _with_table(ctx: click.Context, flags: dict[str, Any], work: Callable[["Tabl
         return work(TableAdmin(session, place))
     except Trouble as trouble:
         say(f"poolmuster: {trouble.reason}: {trouble.detail}")
-    except (BotoCoreError, ClientError) as error:
-        say(f"poolmuster: the AWS credentials cannot be had: {error}")
+    except (BotoCoreError, ClientError, OSError, ValueError) as error:
+        # botocore's providers let through what opening a file or reading a URL raises.
+        say(f"poolmuster: the AWS credentials, or the endpoint, cannot be used: {error}")
     return ExitCode.FAILED
 
 

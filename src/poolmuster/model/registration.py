@@ -24,6 +24,10 @@ NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 POINTER_BYTES = 8
 
+BODY_LIMIT_BYTES = 384 * 1024
+"""Of a canonical form, which may be longer than what was sent (``1e9`` is ``1000000000.0``). An item of DynamoDB has 400
+KB, and every store takes the same."""
+
 RELAY_ID_LIMIT = 256
 """Characters of a ``relay_id``. It is kept for an hour after its pool has left, so it must not be of any length."""
 
@@ -137,7 +141,10 @@ def registration_of(document: dict[str, Any]) -> Registration:
         document["models"] = _canonical_models(document["models"], faults)
     if faults:
         raise _invalid(*faults)
-    return Registration(_pool(key, document, known), known.relay_id)
+    pool = _pool(key, document, known)
+    if len(pool.body) > BODY_LIMIT_BYTES:
+        raise _invalid(Fault("", f"is over {BODY_LIMIT_BYTES} bytes in canonical form"))
+    return Registration(pool, known.relay_id)
 
 
 def _pool(key: PoolKey, document: dict[str, Any], known: RegistrationDocument) -> Pool:

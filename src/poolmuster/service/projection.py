@@ -95,7 +95,7 @@ class Projection:
             self._forget(now_ms)
         if steps:
             self._wake()
-        return len(ended) == ENDS_A_TURN
+        return reading.ends_leases and self.roster.any_over(reading.started_ms)
 
     def lists(self, key: PoolKey) -> bool:
         """Whether the pool is live."""

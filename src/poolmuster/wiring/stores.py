@@ -61,14 +61,18 @@ def _dynamo_store(
 ) -> RegistrationStore:
     session, place = open_place(table, "--registration-storage dynamodb")
     # Imported late, here and below: the extra is not everybody's.
-    from poolmuster.storage.dynamodb.access import Access
+    from poolmuster.storage.dynamodb.access import Access, authorities
     from poolmuster.storage.dynamodb.calls import Calls
     from poolmuster.storage.dynamodb.store import DynamoStore
     from poolmuster.storage.dynamodb.table_clock import TableClock
 
+    try:
+        tls = authorities(session)
+    except OSError as error:
+        raise StoreUnusable(f"the certificates that AWS_CA_BUNDLE names cannot be used: {error}") from error
     access, table_clock = Access(session, place), TableClock()
     return DynamoStore(
-        calls=Calls(place, access, clock, table_clock, notes.consumed),
+        calls=Calls(place, access, clock, table_clock, notes.consumed, tls),
         access=access,
         clock=clock,
         table_clock=table_clock,

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import re
+import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ import structlog
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, PartialCredentialsError, ProfileNotFound
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
@@ -71,6 +72,15 @@ def find_place(session: Session, table: str, region: str | None, endpoint_url: s
             "the DynamoDB region is not known: pass --dynamodb-region, or set AWS_REGION or AWS_DEFAULT_REGION"
         )
     return Place(table, found, f"https://dynamodb.{found}.{_dns_suffix(session, found)}")
+
+
+def authorities(session: Session) -> ssl.SSLContext | bool:
+    """Whom to trust for TLS: those that ``AWS_CA_BUNDLE`` or the AWS configuration names, else the usual ones.
+
+    Raises `OSError` where the file cannot be used.
+    """
+    bundle = session.get_config_variable("ca_bundle")
+    return ssl.create_default_context(cafile=bundle) if bundle else True
 
 
 def _dns_suffix(session: Session, region: str) -> str:
@@ -177,4 +187,6 @@ def _why(error: Exception) -> str:
         return f"{error.operation_name} answered {error.response.get('Error', {}).get('Code', 'an error')}"
     if isinstance(error, OSError):
         return f"{error.strerror or type(error).__name__}: {error.filename}" if error.filename else str(error.strerror)
+    if isinstance(error, PartialCredentialsError | ProfileNotFound):
+        return str(error)  # names what is missing
     return type(error).__name__

@@ -5,7 +5,6 @@ For operators only: the service never calls any of this, and needs no permission
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from botocore.session import Session
 from poolmuster.model.source import SourceReason
 from poolmuster.storage.dynamodb.access import SIGNING_REGION, Place
 from poolmuster.storage.dynamodb.items import PARTITION
+from poolmuster.storage.dynamodb.table_clock import parse_date
 from poolmuster.storage.dynamodb.trouble import ConditionFailed, Trouble, meaning_of
 
 TIME_TO_LIVE = "expires_at"
@@ -150,8 +150,11 @@ class TableAdmin:
     def _check_clock(self) -> Finding:
         if self._date is None:
             return Finding("clock", FindingState.UNKNOWN, "the server does not say what time it is")
+        told_s = parse_date(self._date)
+        if told_s is None:
+            return Finding("clock", FindingState.UNKNOWN, "the server sends no date that can be read")
         # Half a second more, because the server's time has whole seconds.
-        ahead_s = time.time() - parsedate_to_datetime(self._date).timestamp() - 0.5
+        ahead_s = time.time() - told_s - 0.5
         if abs(ahead_s) < 1:
             return Finding("clock", FindingState.GOOD, "this machine's agrees with the table's")
         where = f"this machine's is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the table's"
@@ -242,7 +245,9 @@ class TableAdmin:
             self._sleep(POLL_S)
 
     def _describe(self) -> dict[str, Any]:
-        table: dict[str, Any] = self._call("describe_table")["Table"]
+        table = self._call("describe_table").get("Table")
+        if not isinstance(table, dict) or "TableStatus" not in table:
+            raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} does not answer as a table of DynamoDB does")
         return table
 
     def _time_to_live(self) -> str | None:
@@ -265,6 +270,9 @@ class TableAdmin:
             raise Trouble(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found") from error
         except BotoCoreError as error:
             raise Trouble(SourceReason.UNREACHABLE, f"{where} cannot be asked: {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # botocore's parser takes the answer for one of DynamoDB's, whatever it is.
+            raise Trouble(SourceReason.BAD_ANSWER, f"{where} does not answer as DynamoDB does") from error
         self._hear(answer.get("ResponseMetadata", {}))
         return answer
 

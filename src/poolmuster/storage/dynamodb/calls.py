@@ -1,16 +1,19 @@
 """The two calls of the hot path, ``Query`` and ``PutItem``: signed, timed, decoded, and no error without a reason."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from botocore.utils import get_environ_proxies
 
 from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
 from poolmuster.storage.dynamodb.access import Access, Place
-from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page
+from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page, Written
 from poolmuster.storage.dynamodb.resolver import Resolver
 from poolmuster.storage.dynamodb.table_clock import TableClock
 from poolmuster.storage.dynamodb.trouble import Trouble, error_of
@@ -19,6 +22,7 @@ CONNECTIONS = {"Query": 16, "PutItem": 256}
 """How many connections each kind of call may have; one reads the list, the others are for those that leave."""
 
 _page = msgspec.json.Decoder(Page)
+_written = msgspec.json.Decoder(Written)
 
 
 class Calls:
@@ -31,13 +35,16 @@ class Calls:
         clock: Clock,
         table_clock: TableClock,
         consumed: Callable[[str, float], None],
+        tls: ssl.SSLContext | bool = True,
     ) -> None:
         self.place = place
         self._access = access
         self._clock = clock
         self._table_clock = table_clock
         self._consumed = consumed
+        self._tls = tls
         self._sessions: dict[str, aiohttp.ClientSession] = {}
+        self._proxy = get_environ_proxies(place.endpoint_url).get(urlsplit(place.endpoint_url).scheme)
 
     async def open(self) -> None:
         """Make the connection pools: reads have their own.
@@ -47,8 +54,8 @@ class Calls:
         """
         for target, limit in CONNECTIONS.items():
             self._sessions[target] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=limit, resolver=Resolver()),
-                trust_env=True,
+                connector=aiohttp.TCPConnector(limit=limit, resolver=Resolver(), ssl=self._tls),
+                trust_env=False,  # it would send what stands in ~/.netrc, and read that file for each call
                 raise_for_status=False,
             )
 
@@ -74,8 +81,10 @@ class Calls:
         body = await self._call("Query", request, timeout_s)
         try:
             page = _page.decode(body)
-        except msgspec.DecodeError as error:
-            raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered a query with something else") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._odd("query") from error
+        if page.Count != len(page.Items):
+            raise self._odd("query")
         self._count("read", page.ConsumedCapacity)
         return page
 
@@ -84,13 +93,17 @@ class Calls:
         request = {"TableName": self.place.table, "Item": item, "ReturnConsumedCapacity": "TOTAL", **(condition or {})}
         body = await self._call("PutItem", request, timeout_s)
         try:
-            self._count("write", msgspec.json.decode(body).get("ConsumedCapacity"))
-        except (msgspec.DecodeError, AttributeError) as error:
-            raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered a put with something else") from error
+            written = _written.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._odd("put") from error
+        self._count("write", written.ConsumedCapacity)
+
+    def _odd(self, what: str) -> Trouble:
+        return Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered a {what} with something else")
 
     def _count(self, kind: str, capacity: dict[str, Any] | None) -> None:
         units = (capacity or {}).get("CapacityUnits")
-        if isinstance(units, int | float):
+        if isinstance(units, int | float) and units >= 0:
             self._consumed(kind, float(units))
 
     async def _call(self, target: str, request: dict[str, Any], timeout_s: float) -> bytes:
@@ -102,7 +115,11 @@ class Calls:
             async with (
                 asyncio.timeout(timeout_s),
                 self._sessions[target].post(
-                    self.place.endpoint_url + "/", data=body, headers=headers, allow_redirects=False
+                    self.place.endpoint_url + "/",
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxy,
                 ) as answer,
             ):
                 content = await answer.read()

@@ -114,7 +114,8 @@ class ParsedItems:
         reason = _string(item, "left_reason")
         return TableItem(
             key=registration.key,
-            registration=Registration(registration.pool, _relay_id(item, "relay_id") or registration.relay_id),
+            # Another implementation may have renewed an item of ours and left the attributes that it does not know.
+            registration=Registration(registration.pool, registration.relay_id or _relay_id(item, "relay_id")),
             ends_ms=ends_ms,
             lease_ms=lease_ms if lease_ms is not None and 0 < lease_ms <= MAX_LEASE_MS else None,
             region=None if region == NO_REGION else region,
@@ -163,8 +164,17 @@ def _number(item: Attributes, name: str) -> int | None:
 
 
 class Page(msgspec.Struct):
-    """One page of a query, as DynamoDB answers it."""
+    """One page of a query, as DynamoDB answers it. ``Count`` tells it from an empty object that anybody may answer."""
 
-    Items: list[Attributes] = []
+    Items: list[Attributes]
+    Count: int
     LastEvaluatedKey: Attributes | None = None
     ConsumedCapacity: dict[str, Any] | None = None
+
+
+class Written(msgspec.Struct, forbid_unknown_fields=True):
+    """What DynamoDB answers to a put."""
+
+    ConsumedCapacity: dict[str, Any] | None = None
+    Attributes: dict[str, Any] | None = None
+    ItemCollectionMetrics: dict[str, Any] | None = None

@@ -2,6 +2,8 @@
 
 import structlog
 
+from poolmuster.model.source import SourceReason
+from poolmuster.storage.dynamodb.access import Place
 from poolmuster.storage.dynamodb.trouble import Trouble
 
 GOOD = "good"
@@ -53,10 +55,16 @@ class ChangesTold:
         elif trouble is None and before is not None:
             log.info("The table is read again", after=before)
 
+    def surprise(self, error: Exception, place: Place) -> Trouble:
+        """A read failed in a way that nobody thought of. The log gets all of it, once."""
+        if self._reason != SourceReason.INTERNAL:
+            log.error("Reading the table failed unexpectedly", exc_info=error)
+        return Trouble(SourceReason.INTERNAL, f"{place} could not be read: {type(error).__name__}; the log knows more")
+
     def faults(self, faults: dict[str, str]) -> None:
         """The items of the last good read that could not be parsed, each with why."""
         for name in faults.keys() - self._faults:
-            log.warning("An item of the table is skipped", item=name, why=faults[name])
+            log.warning("An item of the table is skipped", item=name[:200], why=faults[name])
         self._faults = set(faults)
 
     def clock_ahead(self, ahead_ms: int) -> None:

@@ -9,6 +9,14 @@ from email.utils import parsedate_to_datetime
 SET_BEYOND_MS = 1_000
 
 
+def parse_date(date: str) -> float | None:
+    """Seconds since 1970 of a ``Date`` header; ``None`` where it is no date."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 class TableClock:
     """Wall-clock milliseconds by the table; by this machine where the table never said."""
 
@@ -19,10 +27,10 @@ class TableClock:
         """An answer bore ``date``."""
         if date is None:
             return
-        try:
-            told_ms = int(parsedate_to_datetime(date).timestamp() * 1000) + 500
-        except ValueError:
+        told_s = parse_date(date)
+        if told_s is None:
             return
+        told_ms = int(told_s * 1000) + 500
         offset_ms = told_ms - monotonic_ms
         if self._offset_ms is None or abs(offset_ms - self._offset_ms) > SET_BEYOND_MS:
             self._offset_ms = offset_ms
