@@ -1,4 +1,4 @@
-"""Instances that share a table, as processes on a real server: D1, D2, D9, and two regions (D10)."""
+"""Instances that share a table, as processes on a real server, in one region and in two."""
 
 import asyncio
 import contextlib
@@ -155,7 +155,7 @@ async def test_a_relays_heartbeats_cost_no_event_and_no_extra_read(one: Server) 
         assert await one.metric("poolmuster_table_extra_reads_total") == extra
 
 
-# D10: two tables that a replicator keeps alike, as a Global Table in two regions.
+# Two tables that a replicator keeps alike, as a Global Table in two regions.
 
 
 class Replicator:

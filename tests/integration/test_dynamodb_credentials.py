@@ -1,4 +1,4 @@
-"""Credentials that expire and are slow to come: D8, second half.
+"""Credentials that expire and are slow to come.
 
 The proxy before the table takes no call whose credentials have expired, as AWS does.
 """

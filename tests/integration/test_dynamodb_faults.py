@@ -1,4 +1,4 @@
-"""A table that is slow, broken, silent or strange, and clocks that are wrong: D3, D4, D5.
+"""A table that is slow, broken, silent or strange, and clocks that are wrong.
 
 ``POOLMUSTER_FAULT_S`` is for how long each fault lasts; `make soak` takes five minutes.
 """
@@ -63,7 +63,7 @@ async def reason(server: Server) -> str | None:
     return found
 
 
-# D4
+# Faults
 
 
 async def _goes_through(server: Server, proxy: FaultProxy, fault: Fault, watcher: Watcher) -> None:
@@ -186,7 +186,7 @@ async def test_d4_microburst_throttles_and_slows_the_table_down(tmp_path: Path, 
             await eventually(lambda: complete(server), HEALS_S)
 
 
-# D3
+# Pages and items
 
 
 def _many(count: int) -> list[Attributes]:
@@ -243,7 +243,7 @@ async def _count_is(server: Server, count: int) -> bool:
     return whole and len(names) == count
 
 
-# D5
+# Clocks
 
 
 @pytest.mark.parametrize("error_ms", [HOUR_MS, -HOUR_MS])

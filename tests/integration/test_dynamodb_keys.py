@@ -1,4 +1,4 @@
-"""Pool keys on real servers, from the HTTP interface to the item and back: D6."""
+"""Pool keys on real servers, from the HTTP interface to the item and back."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

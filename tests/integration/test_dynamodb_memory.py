@@ -1,4 +1,4 @@
-"""Reads leave memory as it was: D8. ``POOLMUSTER_READS`` says how many; `make soak` takes 100,000."""
+"""Reads leave memory as it was. ``POOLMUSTER_READS`` says how many; `make soak` takes 100,000."""
 
 import asyncio
 import gc
