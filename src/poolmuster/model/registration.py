@@ -25,8 +25,8 @@ NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 POINTER_BYTES = 8
 
 BODY_LIMIT_BYTES = 384 * 1024
-"""Of a canonical form, which may be longer than what was sent (``1e9`` is ``1000000000.0``). An item of DynamoDB has 400
-KB, and every store takes the same."""
+"""Of a canonical form, which may be longer than what was sent (``1e9`` is ``1000000000.0``). An item of DynamoDB has
+400 KB, and every store takes the same."""
 
 RELAY_ID_LIMIT = 256
 """Characters of a ``relay_id``. It is kept for an hour after its pool has left, so it must not be of any length."""

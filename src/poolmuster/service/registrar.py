@@ -11,7 +11,7 @@ from hashlib import blake2b
 import msgspec
 
 from poolmuster.model.change import Departure
-from poolmuster.model.errors import LimitReached
+from poolmuster.model.errors import LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.model.wire import LeaseTerms, Registered, RouterReplica
@@ -52,6 +52,8 @@ class Registrar:
         self._taken: dict[bytes, Registration] = {}
         self._digests: OrderedDict[PoolKey, bytes] = OrderedDict()
         self._taken_bytes = 0
+        self._awaited: dict[PoolKey, tuple[int, int]] = {}
+        """Stored and not listed yet, as a store that is read from time to time lags: size, and until when."""
 
     async def take(self, body: bytes) -> tuple[Registered, bool]:
         """Like `register`, of what a relay sent. Raises `InvalidInput` too."""
@@ -86,7 +88,15 @@ class Registrar:
         listed = self._projection.roster.get(key)
         if listed is None or listed.registration.pool is not registration.pool:
             self._check_limits(registration, None if listed is None else listed.registration)
-        await self._store.put(registration)
+        if listed is None:
+            self._awaited[key] = (registration.pool.size_bytes, self._clock.monotonic_ms() + self._lease_ms)
+        try:
+            await self._store.put(registration)
+        except PoolmusterError:
+            self._awaited.pop(key, None)
+            raise
+        if self._projection.lists(key):
+            self._awaited.pop(key, None)
         return (
             Registered(
                 lease=LeaseTerms(
@@ -101,16 +111,29 @@ class Registrar:
         )
 
     def _check_limits(self, new: Registration, old: Registration | None) -> None:
-        limits, listing = self._limits, self._projection.listing
+        limits, listing, cluster_id = self._limits, self._projection.listing, new.key.cluster_id
+        self._settle()
         growth = new.pool.size_bytes - (old.pool.size_bytes if old else 0)
-        if growth > 0 and listing.registrations_bytes + growth > limits.registrations_bytes:
+        awaited_bytes = sum(size_bytes for key, (size_bytes, _) in self._awaited.items() if key != new.key)
+        if growth > 0 and listing.registrations_bytes + awaited_bytes + growth > limits.registrations_bytes:
             raise LimitReached(f"This instance holds at most {limits.registrations_bytes} bytes of registrations.")
-        if old is not None:
+        if old is not None or new.key in self._awaited:
             return
-        if len(listing) >= limits.pools:
+        if len(listing) + len(self._awaited) >= limits.pools:
             raise LimitReached(f"This instance lists at most {limits.pools} pools.")
-        if self._projection.cluster_pools(new.key.cluster_id) >= limits.pools_per_cluster:
+        awaited_here = sum(key.cluster_id == cluster_id for key in self._awaited)
+        if self._projection.cluster_pools(cluster_id) + awaited_here >= limits.pools_per_cluster:
             raise LimitReached(f"This instance lists at most {limits.pools_per_cluster} pools of one cluster.")
+
+    def _settle(self) -> None:
+        """Forget of what was stored and awaited whatever is listed by now, or has had a lease to be."""
+        if self._awaited:
+            now_ms = self._clock.monotonic_ms()
+            self._awaited = {
+                key: awaited
+                for key, awaited in self._awaited.items()
+                if awaited[1] > now_ms and not self._projection.lists(key)
+            }
 
     async def deregister(self, departure: Departure) -> None:
         """Let a pool leave at once. Raises `Unavailable`."""

@@ -265,6 +265,13 @@ def test_what_is_a_frontends_url(url: str) -> None:
     assert listed(frontend_url=url) == {"frontend_url": url}
 
 
+def test_a_canonical_form_that_no_store_can_hold_is_refused() -> None:
+    """``1e9`` becomes ``1000000000.0``: what was sent may be within the limit of a body."""
+    with pytest.raises(InvalidInput) as caught:
+        registration(x=[1e9] * 40_000)
+    assert "canonical" in caught.value.faults[0].detail
+
+
 @pytest.mark.parametrize(
     ("url", "fault"),
     [

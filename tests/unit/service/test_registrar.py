@@ -158,3 +158,22 @@ async def test_names_count_for_what_they_take_in_memory() -> None:
     assert len(body("a", models=models)) < 200_000
     with pytest.raises(LimitReached):
         await register(parts, "a", models=models)
+
+
+async def test_what_is_stored_and_not_listed_yet_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is read once a second lags: many relays may come within that second."""
+    size = registration("p0").pool.size_bytes
+    for bound in (limited(pools=3), limited(pools_per_cluster=3), limited(registrations_bytes=7 * size // 2)):
+
+        async def put(_: object) -> None:
+            """Stored, and read by nobody yet."""
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bound.store, "put", put)
+            found = [await bound.registrar.register(registration(f"p{number}")) for number in range(3)]
+            assert all(created for _, created in found)
+            with pytest.raises(LimitReached):
+                await bound.registrar.register(registration("p3"))
+            assert (await bound.registrar.register(registration("p0")))[1], "it may be sent again"
+        await bound.pass_ms(LEASE_MS)
+        await bound.registrar.register(registration("p3"))

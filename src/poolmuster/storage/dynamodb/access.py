@@ -174,11 +174,19 @@ class Access:
     def sign(self, target: str, body: bytes) -> dict[str, str]:
         """The headers of a signed call of ``target`` (as in ``Query``). Raises `Trouble` without credentials."""
         if self._frozen is None:
-            raise self._trouble
+            raise self._trouble.and_also()
+        if any(map(_has_control_character, self._frozen)):
+            raise Trouble(
+                SourceReason.CREDENTIALS_MISSING, "The AWS credentials hold a control character, such as an end of line"
+            )
         headers = {"X-Amz-Target": f"DynamoDB_20120810.{target}", "Content-Type": "application/x-amz-json-1.0"}
         request = AWSRequest(method="POST", url=self._place.endpoint_url + "/", data=body, headers=headers)
         SigV4Auth(self._frozen, "dynamodb", self._place.region or SIGNING_REGION).add_auth(request)
         return dict(request.headers.items())
+
+
+def _has_control_character(text: str | None) -> bool:
+    return text is not None and not text.isprintable()
 
 
 def _why(error: Exception) -> str:

@@ -16,10 +16,13 @@ from poolmuster.storage.dynamodb.access import Access, Place
 from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page, Written
 from poolmuster.storage.dynamodb.resolver import Resolver
 from poolmuster.storage.dynamodb.table_clock import TableClock
-from poolmuster.storage.dynamodb.trouble import Trouble, error_of
+from poolmuster.storage.dynamodb.trouble import ROTATED, Trouble, error_of
 
 CONNECTIONS = {"Query": 16, "PutItem": 256}
 """How many connections each kind of call may have; one reads the list, the others are for those that leave."""
+
+ANSWER_LIMIT_BYTES = 16 * 1024 * 1024
+"""A page holds 1 MB of items, and JSON may write a character in six."""
 
 _page = msgspec.json.Decoder(Page)
 _written = msgspec.json.Decoder(Written)
@@ -122,12 +125,13 @@ class Calls:
                     proxy=self._proxy,
                 ) as answer,
             ):
-                content = await answer.read()
+                content = await self._read(answer)
         except TimeoutError as error:
             raise Trouble(SourceReason.TIMEOUT, f"{self.place} did not answer within {timeout_s:.1f} s") from error
         except aiohttp.ClientConnectorDNSError as error:
             raise Trouble(SourceReason.DNS_FAILED, f"{self.place} has no address: {error}") from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, ValueError) as error:
+            # The latter where a proxy's URL, or a host, is none.
             raise Trouble(SourceReason.UNREACHABLE, f"{self.place} cannot be reached: {error}") from error
         fault = None if answer.status == 200 else error_of(answer.status, content, str(self.place))
         if not isinstance(fault, Trouble) or fault.code:
@@ -137,11 +141,20 @@ class Calls:
             raise self._mark(fault)
         return content
 
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        content = bytearray()
+        async for piece in answer.content.iter_any():
+            content += piece
+            if len(content) > ANSWER_LIMIT_BYTES:
+                raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered more than a page can hold")
+        return bytes(content)
+
     def _mark(self, error: Exception) -> Exception:
         """``error``, with what only this side knows about it; and the credentials are told where it is theirs."""
         if not isinstance(error, Trouble):
             return error
-        if error.reason is SourceReason.CREDENTIALS_EXPIRED:
+        rotated = error.reason is SourceReason.ACCESS_DENIED and error.code in ROTATED
+        if rotated or error.reason is SourceReason.CREDENTIALS_EXPIRED:
             self._access.refused()
         elif error.reason is SourceReason.CLOCK_SKEW:
             ahead_s = self._table_clock.skew_ms(self._clock.monotonic_ms(), self._clock.wall_ms()) / 1000

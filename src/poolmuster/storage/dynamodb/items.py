@@ -27,6 +27,9 @@ PARTITION = "POOL"
 TIME_TO_LIVE_S = 3600
 MAX_LEASE_MS = 86_400_000
 NO_REGION = "-"
+CARRIED_LIMIT_BYTES = 64 * 1024 * 1024
+"""Of texts that failed reads have parsed; those of the last good read are apart."""
+
 
 _REGION = re.compile(r"[A-Za-z0-9._-]{1,63}")
 
@@ -80,27 +83,44 @@ def registration_text(registration: Registration) -> str:
 
 
 class ParsedItems:
-    """Parses items, and remembers what a registration's text came to: it is the same at every read."""
+    """Parses items, and remembers what a registration's text came to, good or not: it is the same at every read."""
 
     def __init__(self) -> None:
-        self._parsed: dict[str, Registration] = {}
-        self._kept: dict[str, Registration] = {}
+        self._parsed: dict[str, Registration | ItemFault] = {}
+        self._kept: dict[str, Registration | ItemFault] = {}
+        self._carried_bytes = 0
+        self.parsed_bytes = 0
+        """How much text was read so far that was not known before."""
 
     def begin(self) -> None:
-        """A read begins: what one that failed halfway has left does not count."""
+        """A read begins. What one that failed halfway has parsed is still good.
+
+        Were it forgotten, a table that takes longer to parse than a read may take would never be read.
+        """
+        for text, found in self._kept.items():
+            if text not in self._parsed and self._carried_bytes < CARRIED_LIMIT_BYTES:
+                self._carried_bytes += len(text)
+                self._parsed[text] = found
         self._kept = {}
 
     def turn(self) -> None:
         """A whole read has ended: forget the texts that it did not have."""
         self._parsed, self._kept = self._kept, {}
+        self._carried_bytes = 0
 
     def parse(self, item: Attributes) -> TableItem:
         """Read one item, of whichever implementation. Raises `ItemFault`."""
         text = _string(item, "registration")
         if text is None:
             raise ItemFault("it has no string 'registration'")
-        registration = self._parsed.get(text) or self._registration(text)
-        self._kept[text] = registration
+        found = self._parsed.get(text)
+        if found is None:
+            found = self._registration(text)
+            self.parsed_bytes += len(text)
+        self._kept[text] = found
+        if isinstance(found, ItemFault):
+            raise ItemFault(str(found))
+        registration = found
         if _string(item, "sk") != registration.key.stored:
             raise ItemFault(f"its sort key is not that of its registration, {registration.key}")
         ends_ms = _number(item, "lease_ends_ms")
@@ -125,14 +145,14 @@ class ParsedItems:
         )
 
     @staticmethod
-    def _registration(text: str) -> Registration:
+    def _registration(text: str) -> Registration | ItemFault:
         try:
             return parse_registration(text.encode(), foreign=True)
-        except UnicodeEncodeError as error:
-            raise ItemFault("its registration is not UTF-8") from error
+        except UnicodeEncodeError:
+            return ItemFault("its registration is not UTF-8")
         except InvalidInput as error:
             where = "; ".join(f"{fault.pointer} {fault.detail}".strip() for fault in error.faults)
-            raise ItemFault(f"its registration is not valid: {where or error.detail}") from error
+            return ItemFault(f"its registration is not valid: {where or error.detail}")
 
 
 def _string(item: Attributes, name: str) -> str | None:

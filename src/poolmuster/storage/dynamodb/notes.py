@@ -9,6 +9,8 @@ from poolmuster.storage.dynamodb.trouble import Trouble
 GOOD = "good"
 REFUSED = "refused"
 CANCELLED = "cancelled"
+FAULTS_TOLD = 20
+"""How many faulty items of one read are named in the log: thousands would hold up everything."""
 
 log = structlog.get_logger("poolmuster.dynamodb")
 
@@ -63,8 +65,11 @@ class ChangesTold:
 
     def faults(self, faults: dict[str, str]) -> None:
         """The items of the last good read that could not be parsed, each with why."""
-        for name in faults.keys() - self._faults:
+        new = sorted(faults.keys() - self._faults)
+        for name in new[:FAULTS_TOLD]:
             log.warning("An item of the table is skipped", item=name[:200], why=faults[name])
+        if len(new) > FAULTS_TOLD:
+            log.warning("More items of the table are skipped", count=len(new) - FAULTS_TOLD)
         self._faults = set(faults)
 
     def clock_ahead(self, ahead_ms: int) -> None:

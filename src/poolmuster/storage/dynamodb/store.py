@@ -33,6 +33,9 @@ PUT_LIMIT_S = 1.5
 STALE_AFTER_MS = 3_000
 EXTRA_READS_A_SECOND = 4
 ITEMS_A_TURN = 200
+BYTES_A_TURN = 256 * 1024
+"""Of texts that were not read before, until others have their turn."""
+
 RENEWALS_A_TURN = 100
 LEAVE_TRIES = 3
 
@@ -236,22 +239,24 @@ class DynamoStore:
         faults: dict[str, str] = {}
         starts: set[str] = set()
         start: Attributes | None = None
-        retries = 1
+        met: Trouble | None = None
         while True:
             left_s = (started_ms + READ_LIMIT_MS - self._clock.monotonic_ms()) / 1000
             if left_s <= 0:
-                raise self._trouble or Trouble(SourceReason.TIMEOUT, f"{self._calls.place} was not read in time")
+                raise met or Trouble(SourceReason.TIMEOUT, f"{self._calls.place} was not read in time")
             try:
-                page = await self._calls.page(start, min(left_s, ATTEMPT_S) if retries else left_s)
+                page = await self._calls.page(start, min(left_s, ATTEMPT_S) if met is None else left_s)
             except Trouble as trouble:
-                if not retries or trouble.reason in _FINAL:
+                if met is not None or trouble.reason in _FINAL:
                     raise
-                retries -= 1
+                met = trouble
                 self._notes.retried(trouble.reason)
                 continue
+            before = self._items.parsed_bytes
             for number, item in enumerate(page.Items):
                 self._parse(item, items, faults)
-                if number % ITEMS_A_TURN == ITEMS_A_TURN - 1:
+                if number % ITEMS_A_TURN == ITEMS_A_TURN - 1 or self._items.parsed_bytes - before > BYTES_A_TURN:
+                    before = self._items.parsed_bytes
                     await asyncio.sleep(0)
             start = page.LastEvaluatedKey
             if start is None:
@@ -272,7 +277,8 @@ class DynamoStore:
             faults[str(item.get("sk"))] = str(fault)
 
     def _note_read(self, trouble: Trouble | None, duration_ms: int) -> None:
-        self._trouble = trouble
+        # A copy: one that was raised holds on to the frames it went through, and with them to all that was read.
+        self._trouble = None if trouble is None else trouble.and_also()
         ahead_ms = self._table_clock.skew_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
         self._notes.read(GOOD if trouble is None else trouble.reason, duration_ms)
         self._notes.clock_ahead(ahead_ms)

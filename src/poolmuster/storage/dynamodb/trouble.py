@@ -32,6 +32,9 @@ _BY_TYPE = {
     "ServiceUnavailable": SourceReason.UNREACHABLE,
     "ServiceUnavailableException": SourceReason.UNREACHABLE,
 }
+ROTATED = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
+"""What keys are refused with that were replaced by others: it is worth looking whether there are others."""
+
 _SKEW_SIGNS = ("signature expired", "signature not yet current", "is now earlier than", "is still later than")
 _EXPIRED_SIGN = "security token included in the request is expired"
 _ARN = re.compile(r"\barn:[\w-]+:[^\s\"',;)]*")
@@ -53,9 +56,10 @@ class Trouble(Exception):
         self.code = code
         self.shown = detail if shown is None else shown
 
-    def and_also(self, more: str) -> "Trouble":
-        """The same, with ``more`` to be said about it."""
-        return Trouble(self.reason, f"{self.detail}; {more}", code=self.code, shown=f"{self.shown}; {more}")
+    def and_also(self, more: str = "") -> "Trouble":
+        """The same, never raised yet, with ``more`` to be said about it."""
+        more = more and f"; {more}"
+        return Trouble(self.reason, self.detail + more, code=self.code, shown=self.shown + more)
 
 
 class ConditionFailed(Exception):

@@ -1,8 +1,10 @@
 """The two calls against a server that follows a script: what is sent, what is made of each answer, and of none."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,7 +39,8 @@ class Script:
         self.url = ""
 
     async def empty(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response({})
+        is_query = request.headers["X-Amz-Target"].endswith("Query")
+        return web.json_response({"Items": [], "Count": 0} if is_query else {})
 
     def answer(self, status: int, document: Any, **headers: str) -> None:
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -99,7 +102,12 @@ async def trouble_of(call: Awaitable[Any]) -> Trouble:
 async def test_a_page_is_a_signed_consistent_query_of_the_partition(script: Script, made: Made) -> None:
     script.answer(
         200,
-        {"Items": [item_key(key())], "LastEvaluatedKey": item_key(key()), "ConsumedCapacity": {"CapacityUnits": 2.5}},
+        {
+            "Items": [item_key(key())],
+            "Count": 1,
+            "LastEvaluatedKey": item_key(key()),
+            "ConsumedCapacity": {"CapacityUnits": 2.5},
+        },
     )
     page = await made.calls.page(None, SOON_S)
     assert page.Items == [item_key(key())]
@@ -147,22 +155,85 @@ async def test_a_condition_that_does_not_hold_is_told_from_trouble(script: Scrip
         await made.calls.put(item_key(key()), SOON_S)
 
 
-@pytest.mark.parametrize("document", [[], 1, {"Items": 1}, {"Items": [1]}, {"LastEvaluatedKey": "x"}])
+@pytest.mark.parametrize(
+    "document",
+    [
+        *([], 1, {"Items": 1}, {"Items": [1]}, {"LastEvaluatedKey": "x"}),
+        # What a load balancer or a health page may answer: an empty list would be believed.
+        *({}, {"message": "ok"}, {"Items": []}, {"Items": [], "Count": 5}),
+    ],
+)
 async def test_an_answer_that_is_no_page_is_a_bad_answer(script: Script, made: Made, document: Any) -> None:
     script.answer(200, document)
     assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.BAD_ANSWER
 
 
-@pytest.mark.parametrize("document", [[], 1, "x"])
+@pytest.mark.parametrize("document", [[], 1, "x", {"message": "ok"}])
 async def test_an_answer_that_is_no_puts_is_a_bad_answer(script: Script, made: Made, document: Any) -> None:
     script.answer(200, document)
     assert (await trouble_of(made.calls.put({}, SOON_S))).reason is SourceReason.BAD_ANSWER
 
 
 async def test_capacity_that_is_no_number_is_not_counted(script: Script, made: Made) -> None:
-    script.answer(200, {"ConsumedCapacity": {"CapacityUnits": "x"}})
-    await made.calls.put({}, SOON_S)
+    for units in ("x", -5, None):
+        script.answer(200, {"ConsumedCapacity": {"CapacityUnits": units}})
+        await made.calls.put({}, SOON_S)
     assert made.consumed == []
+
+
+async def test_an_answer_without_end_is_read_to_a_bound(script: Script, made: Made) -> None:
+    async def flood(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b" " * 1_000_000)
+        return response
+
+    script.handler = flood
+    trouble = await trouble_of(made.calls.page(None, 60))
+    assert (trouble.reason, "more than a page" in trouble.detail) == (SourceReason.BAD_ANSWER, True)
+
+
+async def test_nesting_without_end_is_a_bad_answer(script: Script, made: Made) -> None:
+    async def nested(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b'{"Count":1,"Items":[{"pk":' + b'{"L":[' * 50_000)
+
+    script.handler = nested
+    assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.BAD_ANSWER
+    assert (await trouble_of(made.calls.put({}, SOON_S))).reason is SourceReason.BAD_ANSWER
+
+
+async def test_netrc_is_not_read(script: Script, made: Made, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login bob password x\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    script.answer(200, {"Items": [], "Count": 0})
+    await made.calls.page(None, SOON_S)
+    assert script.requests[0][0]["authorization"].startswith("AWS4-HMAC-SHA256")
+
+
+async def test_keys_that_were_replaced_are_looked_for(
+    script: Script, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.answer(400, {"__type": "x#UnrecognizedClientException"})
+    assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.ACCESS_DENIED
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "NEW")
+    await made.access.refresh()
+    script.answer(200, {"Items": [], "Count": 0})
+    await made.calls.page(None, SOON_S)
+    assert "Credential=NEW/" in script.requests[-1][0]["authorization"]
+
+
+async def test_credentials_that_no_header_can_bear_are_told(
+    script: Script, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a secret that was made with ``echo``."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "TOKEN\n")
+    made.access.refused()
+    await made.access.refresh()
+    trouble = await trouble_of(made.calls.page(None, SOON_S))
+    assert (trouble.reason, "TOKEN" in trouble.detail) == (SourceReason.CREDENTIALS_MISSING, False)
 
 
 async def test_no_answer_in_time_is_a_timeout(script: Script, made: Made) -> None:
@@ -257,7 +328,7 @@ async def test_credentials_that_the_table_calls_expired_are_looked_up_anew(
     assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.CREDENTIALS_EXPIRED
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "NEWER")
     await made.access.refresh()
-    script.answer(200, {})
+    script.answer(200, {"Items": [], "Count": 0})
     await made.calls.page(None, SOON_S)
     assert "Credential=NEWER/" in script.requests[-1][0]["authorization"]
 
@@ -268,7 +339,7 @@ async def test_reads_do_not_wait_for_the_connections_of_writes(script: Script, m
     async def holds_puts(request: web.Request) -> web.StreamResponse:
         if request.headers["x-amz-target"].endswith("PutItem"):
             await held.wait()
-        return web.json_response({})
+        return await script.empty(request)
 
     script.handler = holds_puts
     puts = [asyncio.create_task(made.calls.put({}, SOON_S)) for _ in range(20)]

@@ -234,13 +234,30 @@ def test_what_a_text_came_to_is_remembered_from_one_whole_read_to_the_next_and_n
     assert items.parse(LIVE).registration.pool is not first.registration.pool
 
 
-def test_reads_that_fail_halfway_pile_nothing_up() -> None:
+def test_what_reads_that_fail_halfway_have_parsed_is_kept_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a table that takes longer to parse than a read may take would never be read."""
+    monkeypatch.setattr("poolmuster.storage.dynamodb.items.CARRIED_LIMIT_BYTES", 1_000)
     items = ParsedItems()
     for weight in range(100):
         items.begin()
         items.parse(with_(LIVE, registration={"S": registration_text(_heavy(weight))}, sk={"S": "c#n#a"}))
     assert len(items._kept) == 1
-    assert len(items._parsed) == 0
+    assert 1_000 <= sum(map(len, items._parsed)) < 1_100
+    known_bytes = items.parsed_bytes
+    items.begin()
+    items.parse(with_(LIVE, registration={"S": registration_text(_heavy(0))}, sk={"S": "c#n#a"}))
+    assert items.parsed_bytes == known_bytes
+    items.turn()
+    assert len(items._parsed) == 1
+
+
+def test_what_cannot_be_parsed_is_not_parsed_again() -> None:
+    items = ParsedItems()
+    for _ in range(2):
+        with pytest.raises(ItemFault):
+            items.parse(with_(LIVE, registration={"S": "{"}))
+        items.turn()
+    assert items.parsed_bytes == 1
 
 
 def _heavy(weight: int) -> Any:

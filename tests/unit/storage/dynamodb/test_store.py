@@ -14,7 +14,7 @@ pytest.importorskip("botocore", reason="botocore is not here: it comes with the 
 
 
 from poolmuster.storage.dynamodb.store import ATTEMPT_S, READ_LIMIT_MS
-from tests.unit.storage.dynamodb.worlds import LEASE_MS, World, trouble
+from tests.unit.storage.dynamodb.worlds import LEASE_MS, World, page_of, trouble
 
 
 @pytest.fixture
@@ -171,10 +171,10 @@ async def test_all_pages_are_read_and_a_page_key_that_comes_twice_fails_the_read
     world.has("a")
     world.has("b")
     one, two = ([item] for item in world.calls.items.values())
-    world.calls.script = [Page(Items=one, LastEvaluatedKey=item_key(key("a"))), Page(Items=two)]
+    world.calls.script = [page_of(one, item_key(key("a"))), page_of(two)]
     await world.store.read_once()
     assert {each.registration.key for reading in world.readings for each in reading.renewals} == {key("a"), key("b")}
-    world.calls.script = [Page(Items=one, LastEvaluatedKey=item_key(key("a"))) for _ in range(2)]
+    world.calls.script = [page_of(one, item_key(key("a"))) for _ in range(2)]
     await world.store.read_once()
     assert world.notes.reads == ["good", "bad_answer"]
 
@@ -283,3 +283,37 @@ async def test_run_looks_for_credentials_and_reads_until_it_is_cancelled(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert world.access.method == "env"
+
+
+# What may come, whatever it is.
+
+
+async def test_a_read_that_fails_in_a_way_nobody_thought_of_ends_nothing(world: World) -> None:
+    world.has("a")
+    await world.store.read_once()
+
+    async def page(*_: object, **__: object) -> Page:
+        raise ZeroDivisionError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.calls, "page", page)
+        await world.store.read_once()
+    assert world.notes.reads == ["good", "internal"]
+    await world.store.read_once()
+    assert world.notes.reads[-1] == "good"
+
+
+async def test_what_went_wrong_before_is_neither_told_again_nor_held_on_to(world: World) -> None:
+    """An exception that is raised anew with each read keeps the frames of all of them, and all that they had read."""
+    world.calls.trouble = [trouble(SourceReason.THROTTLED), trouble(SourceReason.THROTTLED)]
+    await world.store.read_once()
+    one, two = (page_of([], item_key(key(name))) for name in "ab")
+    world.calls.takes_ms = 1_200
+    for _ in range(2):
+        world.calls.script = [one, two]
+        reading = asyncio.create_task(world.store.read_once())
+        await world.clock.advance(5_000)
+        await reading
+        assert world.store._trouble is not None
+        assert world.store._trouble.__traceback__ is None
+    assert world.notes.reads == ["throttled", "timeout", "timeout"]

@@ -51,3 +51,13 @@ def test_a_date_that_is_none_is_not_heard(told: str) -> None:
     clock.heard(date(WALL_MS), 0)
     clock.heard(told, 0)
     assert abs(clock.now_ms(0, 0) - WALL_MS) <= 500
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "Mon, 30 Nov 99999999999999999999 10:00:00 GMT", "Mon, 30 Nov 2026 10:00:00 +9999999999999999999999"],
+)
+def test_what_is_no_date_is_not_heard(text: str) -> None:
+    clock = TableClock()
+    clock.heard(text, 0)
+    assert clock.now_ms(0, WALL_MS) == WALL_MS

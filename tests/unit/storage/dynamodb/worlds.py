@@ -27,6 +27,11 @@ LEASE_MS = 15_000
 PLACE = Place("t", "home", "http://nowhere")
 
 
+def page_of(items: list[Attributes], last: Attributes | None = None) -> Page:
+    """One page as DynamoDB answers it."""
+    return Page(Items=items, Count=len(items), LastEvaluatedKey=last)
+
+
 class ScriptedCalls(Calls):
     """Answers at once, from a script; each call may take time on the test's clock."""
 
@@ -52,7 +57,7 @@ class ScriptedCalls(Calls):
         if sort_key is not None:
             self.single_limits.append(timeout_s)
             found = self.items.get(sort_key)
-            return Page(Items=[found] if found is not None else [])
+            return page_of([found] if found is not None else [])
         self._under_way += 1
         try:
             self.pages.append((self._test_clock.monotonic_ms(), self._under_way, timeout_s))
@@ -61,7 +66,7 @@ class ScriptedCalls(Calls):
                 await self._test_clock.sleep_ms(self.takes_ms)
             if trouble is not None:
                 raise trouble
-            return self.script.pop(0) if self.script else Page(Items=list(self.items.values()))
+            return self.script.pop(0) if self.script else page_of(list(self.items.values()))
         finally:
             self._under_way -= 1
 
