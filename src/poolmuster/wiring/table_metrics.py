@@ -17,6 +17,7 @@ REASONS = (
     SourceReason.TABLE_MISSING,
     SourceReason.CLOCK_SKEW,
     SourceReason.BAD_ANSWER,
+    SourceReason.INTERNAL,
 )
 """What can be the matter with a table. Their series stand at 0 from the start, so that a first failure is a rise."""
 
