@@ -59,21 +59,13 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
     limits = settings.limits
     history = History(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
 
-    def on_change(change: Change) -> None:
-        metrics.changed(change)
-        _log_change(change)
-
-    def on_conflict(key: PoolKey, relay_ids: tuple[str, ...]) -> None:
-        metrics.conflicts.inc()
-        log.warning("Relays register one pool in turn", pool=str(key), relay_ids=list(relay_ids))
-
     projection = Projection(
         boot_id=boot_id,
         clock=clock,
         store=store,
         history=history,
         wake=publisher.wake,
-        observations=Observations(on_change, on_conflict),
+        observations=_observations(metrics),
     )
     registrar = Registrar(
         clock=clock,
@@ -84,7 +76,20 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
         routers=settings.routers,
     )
-    facts = InstanceFacts(
+    return Instance(
+        facts=_facts(settings, clock, boot_id),
+        clock=clock,
+        store=store,
+        projection=projection,
+        registrar=registrar,
+        views=Views(projection.listing, history),
+        publisher=publisher,
+    )
+
+
+def _facts(settings: ServeSettings, clock: Clock, boot_id: str) -> InstanceFacts:
+    limits = settings.limits
+    return InstanceFacts(
         boot_id=boot_id,
         version=__version__,
         started_at_ms=clock.wall_ms(),
@@ -96,16 +101,18 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         routers=settings.routers,
         limits={name: getattr(limits, name) for name in limits.__struct_fields__},
     )
-    views = Views(projection.listing, history)
-    return Instance(
-        facts=facts,
-        clock=clock,
-        store=store,
-        projection=projection,
-        registrar=registrar,
-        views=views,
-        publisher=publisher,
-    )
+
+
+def _observations(metrics: Metrics) -> Observations:
+    def on_change(change: Change) -> None:
+        metrics.changed(change)
+        _log_change(change)
+
+    def on_conflict(key: PoolKey, relay_ids: tuple[str, ...]) -> None:
+        metrics.conflicts.inc()
+        log.warning("Relays register one pool in turn", pool=str(key), relay_ids=list(relay_ids))
+
+    return Observations(on_change, on_conflict)
 
 
 def _log_change(change: Change) -> None:
