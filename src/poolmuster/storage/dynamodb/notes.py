@@ -1,10 +1,14 @@
 """What the store has to tell beside its readings: to metrics, and to the log when it changes."""
 
+from typing import TYPE_CHECKING
+
 import structlog
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.access import Place
 from poolmuster.storage.dynamodb.trouble import Trouble
+
+if TYPE_CHECKING:
+    from poolmuster.storage.dynamodb.access import Place  # needs the extra, which these notes do not
 
 GOOD = "good"
 REFUSED = "refused"
@@ -57,7 +61,7 @@ class ChangesTold:
         elif trouble is None and before is not None:
             log.info("The table is read again", after=before)
 
-    def surprise(self, error: Exception, place: Place) -> Trouble:
+    def surprise(self, error: Exception, place: "Place") -> Trouble:
         """A read failed in a way that nobody thought of. The log gets all of it, once."""
         if self._reason != SourceReason.INTERNAL:
             log.error("Reading the table failed unexpectedly", exc_info=error)
