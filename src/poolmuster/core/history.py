@@ -59,10 +59,6 @@ class History:
         stop = None if at_most is None else start + at_most
         return list(islice(self._changes, start, stop))
 
-    def latest(self) -> list[Change]:
-        """Every change that is held, oldest first."""
-        return list(self._changes)
-
     def latest_of(self, key: PoolKey, at_most: int) -> list[Change]:
         """The latest changes of one pool, at most so many, oldest first."""
         found = (change for change in reversed(self._changes) if change.pool is not None and change.pool.key == key)

@@ -27,8 +27,8 @@ def test_it_holds_the_latest_changes_within_both_bounds(
     for each in changes:
         history.append(each)
         assert len(history) <= limit_changes
-        assert history.size_bytes == sum(map(change_bytes, history.latest())) <= limit_bytes
-    held = history.latest()
+        assert history.size_bytes == sum(map(change_bytes, (history.since(history.floor) or []))) <= limit_bytes
+    held = history.since(history.floor) or []
     assert held == changes[len(changes) - len(held) :]
     assert history.number == len(changes)
     assert history.floor == len(changes) - len(held)
@@ -41,7 +41,7 @@ def test_it_forgets_no_more_than_it_must() -> None:
     history = History(100, 3 * OVERHEAD_BYTES, 0)
     for number in range(1, 6):
         history.append(change(number))
-    assert [each.number for each in history.latest()] == [3, 4, 5]
+    assert [each.number for each in (history.since(history.floor) or [])] == [3, 4, 5]
 
 
 @given(st.integers(0, 300), st.none() | st.integers(1, 300))
