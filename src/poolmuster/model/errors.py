@@ -47,8 +47,21 @@ class UnknownParameter(InvalidInput):
     title = "Unknown parameter"
 
 
+class Unauthenticated(PoolmusterError):
+    """No credentials, or none that are known here. Which, and why, the caller is not told."""
+
+    status = 401
+    type = "urn:poolmuster:unauthenticated"
+    title = "Unauthenticated"
+
+    def __init__(self, detail: str, *, presented: bool = True) -> None:
+        super().__init__(detail)
+        self.presented = presented
+        """Whether anything was presented at all: only then is it called invalid (RFC 6750, 3.1)."""
+
+
 class Forbidden(PoolmusterError):
-    """The caller may not do this."""
+    """The caller is known, and may not do this."""
 
     status = 403
     type = "urn:poolmuster:forbidden"

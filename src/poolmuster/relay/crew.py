@@ -9,12 +9,12 @@ import structlog
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.watched_file import WatchedFile
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.pools_file import Pools, parse_pools
 from poolmuster.relay.settings import OnExit, PoolSettings, RelaySettings
 from poolmuster.relay.status import PoolStatus
-from poolmuster.relay.watched_file import WatchedFile
 
 FILE_CHECK_MS = 2_000
 SPREAD_FROM = 16

@@ -3,9 +3,9 @@
 import ssl
 
 from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.watched_file import WatchedFile, parse_token
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.settings import PoolSettings
-from poolmuster.relay.watched_file import WatchedFile, parse_token
 
 
 def parse_authorities(content: bytes) -> ssl.SSLContext:

@@ -18,7 +18,7 @@ from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.pools_file import health_path_fault, parse_pools
 from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
 from poolmuster.relay.verdict import ServedModel, Serving, Unfit, Verdict
-from poolmuster.relay.watched_file import WatchedFile, parse_token
+from poolmuster.ports.watched_file import WatchedFile, parse_token
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")
