@@ -122,8 +122,7 @@ class RefusalReason(StrEnum):
     WRONG_AUDIENCE = "wrong_audience"
     UNKNOWN_ACCOUNT = "unknown_account"
     BUSY = "busy"
-    ROLE = "role"
-    CLUSTER = "cluster"
+    FORBIDDEN = "forbidden"
 
 
 class NotProved(Exception):

@@ -1,0 +1,136 @@
+"""Tells who asks: proofs made from what was presented, judged by the credentials file.
+
+What was admitted is remembered by a digest of the header, so a heartbeat with a token costs one short hash more than
+one without. A wrong token costs the same. Nothing that is kept would let anybody in.
+"""
+
+import secrets
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Protocol
+
+from poolmuster.identity.credentials_file import Account, Credentials
+from poolmuster.identity.tokens import digest_of
+from poolmuster.model.access import (
+    AccountProof,
+    CertificateProof,
+    NotProved,
+    Proof,
+    RefusalReason,
+    TokenProof,
+)
+from poolmuster.ports.authenticator import Admission
+from poolmuster.ports.clock import Clock
+
+REMEMBERED = 10_000
+"""Admissions remembered at once: the oldest is forgotten first, and has to be proved again."""
+
+SCHEME = b"bearer "
+JWT_DOTS = 2
+
+
+class AccountProver(Protocol):
+    """Proves service accounts by their tokens."""
+
+    def prove(self, token: str, known: Callable[[str, str, str], bool]) -> AccountProof:
+        """What ``token`` proves. Raises `NotProved`; ``known`` tells which accounts are worth a verification."""
+        ...
+
+    def holds(self, proof: AccountProof) -> bool:
+        """Whether the key that ``proof`` rests on is still one of its issuer's."""
+        ...
+
+
+class CredentialAuthenticator:
+    """`poolmuster.ports.authenticator.Authenticator` by a credentials file.
+
+    ``credentials`` is the file as last read; ``trusts`` tells whether the anchor of a certificate's chain is trusted
+    now; without it no certificate is. Whoever changes what these say calls `begin_generation`.
+    """
+
+    def __init__(
+        self,
+        credentials: Callable[[], Credentials],
+        clock: Clock,
+        *,
+        accounts: AccountProver | None = None,
+        trusts: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self.generation = 1
+        self._credentials = credentials
+        self._clock = clock
+        self._accounts = accounts
+        self._trusts = trusts
+        self._admitted: dict[bytes | CertificateProof, Admission] = {}
+        self._salt = secrets.token_bytes(16)
+
+    def begin_generation(self) -> None:
+        """Something changed: nothing that was admitted before counts without being judged again."""
+        self.generation += 1
+        self._admitted.clear()
+
+    def admit(self, authorization: bytes | None, certificate: CertificateProof | None) -> Admission:
+        """See `poolmuster.ports.authenticator.Authenticator.admit`."""
+        if authorization is None and certificate is None:
+            raise NotProved(RefusalReason.MISSING, "no credentials")
+        key: bytes | CertificateProof | None = certificate
+        if authorization is not None:
+            key = blake2b(authorization, digest_size=24, key=self._salt).digest()
+        assert key is not None, "one of them is there"
+        admission = self._admitted.get(key)
+        if admission is not None and self._counts(admission):
+            return admission
+        proof = self._prove(authorization) if authorization is not None else certificate
+        assert proof is not None, "one of them is there"
+        admission = self._judge(proof)
+        if len(self._admitted) >= REMEMBERED:
+            del self._admitted[next(iter(self._admitted))]
+        self._admitted[key] = admission
+        return admission
+
+    def renew(self, admission: Admission) -> Admission:
+        """See `poolmuster.ports.authenticator.Authenticator.renew`."""
+        if self._counts(admission):
+            return admission
+        assert admission.proof is not None, "who was admitted here has proved something"
+        return self._judge(admission.proof)
+
+    def _counts(self, admission: Admission) -> bool:
+        return admission.generation == self.generation and (
+            admission.expires_at_ms is None or self._clock.wall_ms() < admission.expires_at_ms
+        )
+
+    def _prove(self, authorization: bytes) -> Proof:
+        token = authorization[len(SCHEME) :].strip(b" ")
+        if authorization[: len(SCHEME)].lower() != SCHEME:
+            raise NotProved(RefusalReason.MALFORMED, "the Authorization header is not 'Bearer TOKEN'")
+        if not token or any(not 0x21 <= byte <= 0x7E for byte in token):
+            raise NotProved(RefusalReason.MALFORMED, "what follows 'Bearer' is not one word of visible ASCII")
+        proof = TokenProof(digest_of(token))
+        if self._accounts is None or token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
+            return proof
+        return self._accounts.prove(token.decode("ascii"), self._knows_account)
+
+    def _knows_account(self, issuer: str, namespace: str, account: str) -> bool:
+        wanted: Account = (issuer, namespace, account)
+        return wanted in self._credentials().accounts
+
+    def _judge(self, proof: Proof) -> Admission:
+        known = self._credentials().known(proof)
+        ends = [known.expires_at_ms] if known.expires_at_ms is not None else []
+        name = known.principal.name
+        if isinstance(proof, CertificateProof):
+            if self._trusts is None or not self._trusts(proof.anchor):
+                text = f"the authority of the certificate of {name!r} is not trusted any more"
+                raise NotProved(RefusalReason.UNTRUSTED_AUTHORITY, text)
+            ends.append(proof.expires_at_ms)
+        elif isinstance(proof, AccountProof):
+            if self._accounts is None or not self._accounts.holds(proof):
+                raise NotProved(RefusalReason.UNKNOWN_KEY, f"the key that signed the token of {name!r} was withdrawn")
+            ends.append(proof.expires_at_ms)
+        expires_at_ms = min(ends, default=None)
+        if expires_at_ms is not None and self._clock.wall_ms() >= expires_at_ms:
+            raise NotProved(RefusalReason.EXPIRED, f"the credential of {name!r} has expired")
+        return Admission(
+            principal=known.principal, proof=proof, generation=self.generation, expires_at_ms=expires_at_ms
+        )

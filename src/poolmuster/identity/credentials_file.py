@@ -1,0 +1,208 @@
+"""The credentials file: who is known, by what, and what each may do.
+
+One line of TOML for each principal. It is known by exactly one of: ``sha256`` (of a bearer token), ``uri`` or ``dns``
+(a name in its client certificate), ``service_account`` of an ``issuer``. Each may be a list, which is how a credential
+is replaced without a gap: both the old and the new count until the old one is taken out.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from poolmuster.model.access import (
+    AccountProof,
+    CertificateProof,
+    Clusters,
+    NotProved,
+    Principal,
+    Proof,
+    RefusalReason,
+    Role,
+    TokenProof,
+)
+from poolmuster.model.errors import Fault, InvalidInput
+
+NAME_LIMIT = 128
+DIGEST_HEX_DIGITS = 64
+
+Account = tuple[str, str, str]
+"""Issuer, namespace and name of a service account."""
+
+K = TypeVar("K")
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A principal, and until when its line counts, in milliseconds since 1970."""
+
+    principal: Principal
+    expires_at_ms: int | None = None
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """The file, read. No repr shows the digests: a log of a million tokens would be of use to nobody else either."""
+
+    tokens: dict[bytes, Known]
+    uris: dict[str, Known]
+    dns_names: dict[str, Known]
+    accounts: dict[Account, Known]
+
+    def __repr__(self) -> str:
+        counts = {name: len(getattr(self, name)) for name in self.__struct_fields__}
+        return f"Credentials({', '.join(f'{count} {name}' for name, count in counts.items())})"
+
+    def known(self, proof: Proof) -> Known:
+        """Whom ``proof`` belongs to. Raises `NotProved`. Whether either has expired is not asked here."""
+        if isinstance(proof, TokenProof):
+            known = self.tokens.get(proof.digest)
+            missing = RefusalReason.UNKNOWN_TOKEN
+            what = f"a token with the SHA-256 {proof.digest.hex()[:8]}..."
+        elif isinstance(proof, CertificateProof):
+            known = self._certificate(proof)
+            missing = RefusalReason.UNKNOWN_CERTIFICATE
+            what = f"a certificate for {', '.join((*proof.uris, *proof.dns_names)) or 'no name'}"
+        else:
+            known = self.accounts.get((proof.issuer, proof.namespace, proof.account))
+            missing = RefusalReason.UNKNOWN_ACCOUNT
+            what = f"the service account {proof.namespace}/{proof.account} of {proof.issuer}"
+        if known is None:
+            raise NotProved(missing, f"no line is for {what}")
+        return known
+
+    def _certificate(self, proof: CertificateProof) -> Known | None:
+        """The first of its names that has a line: URIs before DNS names, in the certificate's order."""
+        for uri in proof.uris:
+            if (known := self.uris.get(uri)) is not None:
+                return known
+        for name in proof.dns_names:
+            if (known := self.dns_names.get(name.lower())) is not None:
+                return known
+        return None
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One line as it stands."""
+
+    roles: tuple[Role, ...]
+    sha256: str | tuple[str, ...] = ()
+    uri: str | tuple[str, ...] = ()
+    dns: str | tuple[str, ...] = ()
+    service_account: str | tuple[str, ...] = ()
+    issuer: str | None = None
+    clusters: tuple[str, ...] = ()
+    streams: int | None = None
+    pools_per_cluster: int | None = None
+    expires: datetime | None = None
+
+
+def parse_credentials(content: bytes) -> Credentials:
+    """Read the file. Raises `InvalidInput`, which names the line by its principal and shows no digest.
+
+    A file without anything in it is refused, as it looks like one that is being written; one that is to let nobody in
+    holds a comment.
+    """
+    if not content.strip():
+        raise InvalidInput("is empty; a file that lets nobody in holds at least a comment")
+    try:
+        lines = tomllib.loads(content.decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"is not TOML in UTF-8 ({_where(error)})") from error
+    found = Credentials(tokens={}, uris={}, dns_names={}, accounts={})
+    for name, line in lines.items():
+        _take(found, name, line)
+    return found
+
+
+def _where(error: Exception) -> str:
+    """What is wrong, without the bytes that are: a decoder's own message shows them."""
+    return str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a byte is not"
+
+
+def _take(found: Credentials, name: str, content: Any) -> None:
+    line = _line(name, content)
+    known = Known(
+        Principal(
+            name=name,
+            roles=frozenset(line.roles),
+            clusters=Clusters(line.clusters),
+            streams=line.streams,
+            pools_per_cluster=line.pools_per_cluster,
+        ),
+        None if line.expires is None else round(line.expires.timestamp() * 1000),
+    )
+    given = [bool(way) for way in (line.sha256, line.uri, line.dns, line.service_account)]
+    if sum(given) != 1:
+        raise _fault(name, "is known by exactly one of sha256, uri, dns and service_account")
+    if (line.issuer is not None) != bool(line.service_account):
+        raise _fault(name, "issuer and service_account are given together or not at all")
+    for digest in _each(line.sha256):
+        _put(found.tokens, _digest(name, digest), known)
+    for uri in _each(line.uri):
+        if ":" not in uri:
+            raise _fault(name, f"{uri!r} is no URI")
+        _put(found.uris, uri, known)
+    for dns_name in _each(line.dns):
+        _put(found.dns_names, dns_name.lower(), known)
+    for account in _each(line.service_account):
+        namespace, slash, account_name = account.partition("/")
+        if not namespace or not slash or not account_name or "/" in account_name:
+            raise _fault(name, f"{account!r} is not NAMESPACE/NAME")
+        _put(found.accounts, (line.issuer or "", namespace, account_name), known)
+
+
+def _line(name: str, content: Any) -> _Line:
+    if not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
+        raise InvalidInput(f"has a name that is empty, over {NAME_LIMIT} characters, or not printable: {name[:40]!a}")
+    if not isinstance(content, dict):
+        raise _fault(name, "is {...}, with what it is known by and its roles")
+    try:
+        line = msgspec.convert(content, _Line)
+    except msgspec.ValidationError as error:
+        raise _fault(name, str(error)) from error
+    _check_roles(name, line)
+    for bound in ("streams", "pools_per_cluster"):
+        if (value := getattr(line, bound)) is not None and value < 1:
+            raise _fault(name, f"{bound} is a whole number above zero")
+    if line.expires is not None and line.expires.tzinfo is None:
+        raise _fault(name, "expires has no time zone; write it as in 2030-01-31T00:00:00Z")
+    return line
+
+
+def _check_roles(name: str, line: _Line) -> None:
+    if not line.roles:
+        raise _fault(name, "has no role")
+    registers = Role.REGISTER in line.roles
+    if registers and not line.clusters:
+        raise _fault(name, 'may register, so clusters says for which; ["*"] is all')
+    if line.clusters and not registers:
+        raise _fault(name, "has clusters without the role register")
+    if "" in line.clusters:
+        raise _fault(name, "has an empty pattern among its clusters")
+
+
+def _each(given: str | tuple[str, ...]) -> Iterator[str]:
+    yield from (given,) if isinstance(given, str) else given
+
+
+def _digest(name: str, text: str) -> bytes:
+    """The value is never shown: where a token was pasted in the place of its digest, it would be in the log."""
+    try:
+        digest = bytes.fromhex(text) if len(text) == DIGEST_HEX_DIGITS else b""
+    except ValueError:
+        digest = b""
+    if len(digest) * 2 != DIGEST_HEX_DIGITS:
+        raise _fault(name, f"sha256 is not the SHA-256 of a token in {DIGEST_HEX_DIGITS} hexadecimal digits")
+    return digest
+
+
+def _put(known_by: dict[K, Known], key: K, known: Known) -> None:
+    if (other := known_by.get(key)) is not None:
+        names = f"{other.principal.name!r} and {known.principal.name!r}"
+        raise InvalidInput(f"has the same credential twice, for {names}")
+    known_by[key] = known
+
+
+def _fault(name: str, what: str) -> InvalidInput:
+    return InvalidInput("has a line that cannot be used:", (Fault(name, what),))
