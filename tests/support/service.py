@@ -10,9 +10,11 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Message, Scope
 
-from poolmuster.api.app import ApiLimits, build_app
+from poolmuster.api.app import ApiLimits, build_apps
 from poolmuster.api.metrics import Metrics
+from poolmuster.httpd.gate import Entrance, Gate
 from poolmuster.httpd.limits import HttpCounters
+from poolmuster.httpd.refusals import Refusals
 from poolmuster.model.key import PoolKey
 from poolmuster.wiring.serve import build_instance
 from poolmuster.wiring.settings import ServeLimits, ServeSettings
@@ -130,6 +132,8 @@ class Service:
         limits: ServeLimits | None = None,
         streams: int = 4_000,
         loopback_only: bool = True,
+        gate: Gate | None = None,
+        refusals: Refusals | None = None,
         **settings: Any,
     ) -> None:
         self.clock = clock or ManualClock()
@@ -138,12 +142,16 @@ class Service:
         self.metrics = Metrics()
         self.settings = ServeSettings(limits=limits, **settings)
         self.instance = build_instance(self.settings, self.clock, self.metrics, boot_id)
-        self.app = build_app(
+        self.app, self.health_app = build_apps(
             self.instance,
             self.metrics,
-            ApiLimits(body_bytes=limits.body_bytes, streams=streams),
+            ApiLimits(
+                body_bytes=limits.body_bytes,
+                streams=streams,
+                streams_per_credential=limits.streams_per_credential,
+            ),
             HttpCounters(),
-            loopback_only=loopback_only,
+            Entrance(gate=gate or Gate(), refusals=refusals, loopback_only=loopback_only),
             random_ms=self._random_ms,
         )
         self.streams: list[Stream] = []

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 from starlette.routing import Route
@@ -13,12 +14,14 @@ from poolmuster.api.metrics import InstanceCollector, Metrics
 from poolmuster.api.pages import page_routes
 from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
+from poolmuster.httpd.gate import Entrance
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.paths import Paths
 from poolmuster.httpd.probes import live
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
+from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound
 from poolmuster.service.instance import Instance
 
@@ -26,45 +29,73 @@ KEY_PATH = "/pools/{cluster_id:part}/{namespace:part}/{dgd_name:part}"
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of the interface: bytes of a registration's body, streams at once."""
+    """Bounds of the interface: bytes of a registration's body, streams at once, and those of one credential."""
 
     body_bytes: int
     streams: int
+    streams_per_credential: int
 
 
-def build_app(
+class Apps(NamedTuple):
+    """The applications of an instance: all of it, and what those who watch over it are shown by themselves."""
+
+    main: ASGIApp
+    health: ASGIApp
+
+
+def build_apps(
     instance: Instance,
     metrics: Metrics,
     limits: ApiLimits,
     counters: HttpCounters,
+    entrance: Entrance,
     *,
-    loopback_only: bool,
     random_ms: Callable[[int, int], int] = random.randint,
-) -> ASGIApp:
-    """The HTTP interface of ``instance`` as an ASGI application."""
+) -> Apps:
+    """The HTTP interface of ``instance``.
+
+    Pages that hold no data, and whether the instance lives and is ready, are open to everybody in any case.
+    """
+    gate = entrance.gate
     lists = Lists(instance)
-    watch = Watch(instance, lists, metrics, limits.streams, random_ms)
+    watch = Watch(instance, lists, metrics, limits, gate, random_ms)
     pools = Pools(instance, lists, metrics, limits.body_bytes)
-    meta = Meta(instance, lists, metrics, counters=lambda: counters, streams=lambda: watch.streams)
+    meta = Meta(instance, lists, metrics, gate, counters=lambda: counters, streams=lambda: watch.streams)
     metrics.registry.register(InstanceCollector(instance, counters, lambda: watch.streams))
-    routes = [
-        Route("/pools", Resource(asgi={"POST": pools.register, "GET": pools.list_pools})),
-        Route("/pools/watch", Resource(asgi={"GET": watch})),
-        Route(KEY_PATH, Resource(GET=pools.one, DELETE=pools.leave)),
-        Route("/routers", Resource(GET=meta.routers)),
-        Route("/changes", Resource(asgi={"GET": meta.changes})),
-        Route("/status", Resource(GET=meta.status)),
+    guard, read, register = gate.guard, Role.READ, Role.REGISTER
+    main = [
+        Route(
+            "/pools", guard(Resource(asgi={"POST": pools.register, "GET": pools.list_pools}), GET=read, POST=register)
+        ),
+        Route("/pools/watch", guard(Resource(asgi={"GET": watch}), GET=read)),
+        Route(KEY_PATH, guard(Resource(GET=pools.one, DELETE=pools.leave), GET=read, DELETE=register)),
+        Route("/routers", guard(Resource(GET=meta.routers), GET=read)),
+        Route("/changes", guard(Resource(asgi={"GET": meta.changes}), GET=read)),
+        Route("/status", guard(Resource(GET=meta.status), GET=read)),
+        Route("/metrics", guard(Resource(GET=meta.metrics), GET=read)),
         Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=meta.ready)),
-        Route("/metrics", Resource(GET=meta.metrics)),
         *page_routes(),
     ]
-    return Shell(
-        Paths(routes, not_found=_not_found),
-        headers=service_headers(instance),
-        sources=lambda: instance.projection.completeness().sources,
-        loopback_only=loopback_only,
-        counters=counters,
+    health = [
+        Route("/health/live", Resource(GET=live)),
+        Route("/health/ready", Resource(GET=meta.bare_ready)),
+        Route("/metrics", Resource(GET=meta.metrics)),
+    ]
+
+    def shell(routes: list[Route], *, loopback_only: bool) -> ASGIApp:
+        return Shell(
+            Paths(routes, not_found=guard(_not_found)),
+            headers=service_headers(instance),
+            sources=lambda: instance.projection.completeness().sources,
+            loopback_only=loopback_only,
+            counters=counters,
+            refusals=entrance.refusals,
+        )
+
+    return Apps(
+        main=shell(main, loopback_only=entrance.loopback_only),
+        health=shell(health, loopback_only=entrance.health_loopback_only),
     )
 
 

@@ -13,8 +13,9 @@ from poolmuster.api.lists import Lists
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.query import check_known, parameters, single
 from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
+from poolmuster.httpd.gate import Gate
 from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.probes import exposition, fine
+from poolmuster.httpd.probes import exposition, fine, not_ready
 from poolmuster.model.errors import Fault, InvalidInput, Unavailable
 from poolmuster.model.key import PoolKey
 from poolmuster.model.selector import FILTERS, parse_selector
@@ -40,6 +41,7 @@ class Meta:
         instance: Instance,
         lists: Lists,
         metrics: Metrics,
+        gate: Gate,
         *,
         counters: Callable[[], HttpCounters],
         streams: Callable[[], int],
@@ -48,6 +50,7 @@ class Meta:
         self._projection = instance.projection
         self._lists = lists
         self._metrics = metrics
+        self._gate = gate
         self._counters = counters
         self._streams = streams
 
@@ -116,11 +119,24 @@ class Meta:
         )
 
     async def ready(self, request: Request) -> Response:
-        """``GET /health/ready``: whether requests should be sent here."""
+        """``GET /health/ready``: whether requests should be sent here. Why not is told to whoever may read."""
+        if not self._gate.may_read(request.scope):
+            return await self.bare_ready(request)
+        self._check_ready()
+        return fine()
+
+    async def bare_ready(self, request: Request) -> Response:
+        """The same for whoever is told no more."""
+        try:
+            self._check_ready()
+        except Unavailable:
+            return not_ready()
+        return fine()
+
+    def _check_ready(self) -> None:
         if self._instance.stopping:
             raise Unavailable("This instance is stopping.")
         self._lists.require_readable()
-        return fine()
 
     async def metrics(self, request: Request) -> Response:
         """``GET /metrics``, in the format that the scraper prefers."""

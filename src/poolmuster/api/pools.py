@@ -3,6 +3,7 @@
 import time
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -13,6 +14,7 @@ from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import accepts_gzip, has_already
 from poolmuster.api.query import check_known, list_query, parameters, single
 from poolmuster.api.shapes import OnePool, pool_of
+from poolmuster.httpd.refusals import client_of
 from poolmuster.httpd.resource import read_json_body
 from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
 from poolmuster.model.errors import Fault, InvalidInput, NotFound
@@ -21,6 +23,8 @@ from poolmuster.model.registration import RELAY_ID_LIMIT
 from poolmuster.service.instance import Instance
 
 LAST_CHANGES = 10
+
+log = structlog.get_logger(__name__)
 
 
 class Pools:
@@ -40,13 +44,16 @@ class Pools:
         body = await read_json_body(scope, receive, self._body_limit_bytes)
         # From here: how long a relay takes to send, and to read the answer, says nothing of the service.
         started_s = time.perf_counter()
-        answer, created = await self._instance.registrar.take(body)
+        principal = scope["admission"].principal
+        taken = await self._instance.registrar.take(body, principal)
         lag_s = time.perf_counter() - started_s
-        content = self._encoder.encode(answer)
+        content = self._encoder.encode(taken.answer)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-        await send({"type": "http.response.start", "status": 201 if created else 200, "headers": headers})
+        await send({"type": "http.response.start", "status": 201 if taken.created else 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
-        self._metrics.registered(created, lag_s)
+        self._metrics.registered(taken.created, lag_s)
+        if taken.created:
+            log.info("A pool was registered", pool=str(taken.key), principal=principal.name, client=client_of(scope))
 
     async def list_pools(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /pools``."""
@@ -109,13 +116,21 @@ class Pools:
             fault = Fault("relay_id", f"has more than {RELAY_ID_LIMIT} characters")
             raise InvalidInput("The relay id is too long.", (fault,))
         detail = single(found, "detail")
-        await self._instance.registrar.deregister(
-            Departure(
-                key=key,
-                relay_id=relay_id,
-                reason=LeaveReason(reason) if reason is not None else None,
-                detail=detail[:DETAIL_LIMIT] if detail is not None else None,
-            )
+        principal = request.scope["admission"].principal
+        departure = Departure(
+            key=key,
+            relay_id=relay_id,
+            reason=LeaveReason(reason) if reason is not None else None,
+            detail=detail[:DETAIL_LIMIT] if detail is not None else None,
+        )
+        await self._instance.registrar.deregister(departure, principal)
+        log.info(
+            "A pool was deregistered",
+            pool=str(key),
+            principal=principal.name,
+            client=client_of(request.scope),
+            relay_id=relay_id,
+            reason=reason,
         )
         return Response(status_code=204)
 

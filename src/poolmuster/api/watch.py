@@ -5,9 +5,11 @@ has meanwhile moved past its place, it gets one fresh snapshot that replaces all
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from typing import Protocol
 
+import structlog
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.channels import Channel
@@ -15,7 +17,11 @@ from poolmuster.api.lists import Lists
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import header, preferred
 from poolmuster.api.query import ListQuery, list_query
-from poolmuster.model.errors import NotAcceptable, Unavailable
+from poolmuster.httpd.gate import Gate
+from poolmuster.httpd.refusals import client_of
+from poolmuster.model.access import Principal
+from poolmuster.model.errors import LimitReached, NotAcceptable, Unavailable
+from poolmuster.ports.authenticator import Admission
 from poolmuster.service.instance import Instance
 
 SSE = "text/event-stream"
@@ -30,6 +36,8 @@ AGE_MS = (30 * 60_000, 60 * 60_000)
 RESETS_LIMIT = 3
 RESETS_WITHIN_MS = 60_000
 
+log = structlog.get_logger(__name__)
+
 PROXY_HEADERS = [(b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no")]
 
 
@@ -37,25 +45,43 @@ class Watcher:
     """One stream: its place in the history, and when it last was sent anything."""
 
     __slots__ = (
+        "_admission",
         "_channel",
         "_future",
+        "_gate",
         "_gone",
         "_instance",
         "_metrics",
         "_resets",
         "_send",
+        "broken_off",
         "ends_ms",
         "number",
         "sent_ms",
+        "unauthorized",
     )
 
-    def __init__(self, instance: Instance, channel: Channel, metrics: Metrics, send: Send, ends_ms: int) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        channel: Channel,
+        metrics: Metrics,
+        send: Send,
+        *,
+        ends_ms: int,
+        gate: Gate,
+        admission: Admission,
+    ) -> None:
         self._instance = instance
+        self._gate = gate
+        self._admission = admission
         self._channel = channel
         self._metrics = metrics
         self._send = send
         self._future: asyncio.Future[None] | None = None
         self._gone = False
+        self.unauthorized = False
+        self.broken_off = False
         self._resets: deque[int] = deque(maxlen=RESETS_LIMIT)
         self.number = 0
         self.ends_ms = ends_ms
@@ -67,9 +93,12 @@ class Watcher:
             self._future.set_result(None)
 
     def wake_if_due(self, now_ms: int) -> None:
-        """Wake where a keep-alive or the end is due."""
-        if now_ms - self.sent_ms >= KEEP_ALIVE_MS or now_ms >= self.ends_ms:
+        """Wake where a keep-alive or the end is due, or its credentials no longer count."""
+        if now_ms - self.sent_ms >= KEEP_ALIVE_MS or now_ms >= self.ends_ms or not self._may_read():
             self.wake()
+
+    def _may_read(self) -> bool:
+        return self._gate.may_still_read(self._admission)
 
     def lose(self) -> None:
         """The client went away."""
@@ -86,6 +115,10 @@ class Watcher:
             now = self._instance.projection.completeness()
             await self._write(self._channel.completeness(resumed, now.sources))
         while not self._gone:
+            if not self._may_read():
+                self.unauthorized = True
+                await self._write(self._channel.closing(self.number, "unauthorized"))
+                return
             chunk = self._channel.next_chunk(self.number)
             if chunk is None:
                 if not await self._start_over():
@@ -136,11 +169,25 @@ class Watcher:
     async def _snapshot(self) -> None:
         pieces, self.number = await self._channel.snapshot()
         async for piece in pieces:
+            if not self._may_read():
+                # In the middle of an event there is no saying so: the answer breaks off.
+                self.unauthorized = self.broken_off = self._gone = True
+                return
             await self._write(piece)
 
     async def _write(self, data: bytes | memoryview) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self.sent_ms = self._instance.clock.monotonic_ms()
+
+
+class StreamLimits(Protocol):
+    """How many streams there may be at once, in all and with one credential."""
+
+    @property
+    def streams(self) -> int: ...
+
+    @property
+    def streams_per_credential(self) -> int: ...
 
 
 class Watch:
@@ -151,14 +198,17 @@ class Watch:
         instance: Instance,
         lists: Lists,
         metrics: Metrics,
-        streams_limit: int,
+        limits: StreamLimits,
+        gate: Gate,
         random_ms: Callable[[int, int], int],
     ) -> None:
         self._instance = instance
         self._lists = lists
         self._metrics = metrics
-        self._streams_limit = streams_limit
+        self._limits = limits
+        self._gate = gate
         self._random_ms = random_ms
+        self._streams_of: Counter[str] = Counter()
         self._channels: dict[tuple[ListQuery, bool], Channel] = {}
         self.streams = 0
 
@@ -167,11 +217,15 @@ class Watch:
         media_type = preferred(scope, (SSE, NDJSON))
         if media_type is None:
             raise NotAcceptable(f"A watch comes as {SSE} or {NDJSON}.")
-        self._check_room()
+        admission: Admission = scope["admission"]
+        self._check_room(admission.principal)
         channel = self._channel(query, sse=media_type == SSE)
         ends_ms = self._instance.clock.monotonic_ms() + self._random_ms(*AGE_MS)
-        watcher = Watcher(self._instance, channel, self._metrics, send, ends_ms)
+        watcher = Watcher(
+            self._instance, channel, self._metrics, send, ends_ms=ends_ms, gate=self._gate, admission=admission
+        )
         self.streams += 1
+        self._streams_of[admission.principal.name] += 1
         channel.members.add(watcher)
         listening = asyncio.create_task(_until_disconnect(receive, watcher))
         try:
@@ -184,17 +238,35 @@ class Watch:
                 await send({"type": "http.response.body", "body": b""})
                 return
             await watcher.run(header(scope, b"last-event-id"))
-            await send({"type": "http.response.body", "body": b""})
+            if watcher.unauthorized:
+                name = admission.principal.name
+                log.warning(
+                    "A watch was ended: its credentials no longer count", principal=name, client=client_of(scope)
+                )
+            if not watcher.broken_off:
+                await send({"type": "http.response.body", "body": b""})
         finally:
             listening.cancel()
             self.streams -= 1
+            self._forget_stream_of(admission.principal)
             self._leave(channel, watcher)
 
-    def _check_room(self) -> None:
+    def _check_room(self, principal: Principal) -> None:
         if self._instance.stopping_streams:
             raise Unavailable("This instance is stopping.")
-        if self.streams >= self._streams_limit:
-            raise Unavailable(f"This instance has {self._streams_limit} streams, as many as it may.", retry_after_s=5)
+        most = self._limits.streams
+        if self.streams >= most:
+            raise Unavailable(f"This instance has {most} streams, as many as it may.", retry_after_s=5)
+        if self._gate.is_open:
+            return
+        most = self._limits.streams_per_credential if principal.streams is None else principal.streams
+        if self._streams_of[principal.name] >= most:
+            raise LimitReached(f"This credential has {most} streams at this instance, as many as it may.")
+
+    def _forget_stream_of(self, principal: Principal) -> None:
+        self._streams_of[principal.name] -= 1
+        if not self._streams_of[principal.name]:
+            del self._streams_of[principal.name]
 
     def _channel(self, query: ListQuery, *, sse: bool) -> Channel:
         channel = self._channels.get((query, sse))

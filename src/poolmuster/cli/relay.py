@@ -6,10 +6,11 @@ import click
 
 from poolmuster.cli.discovery import client_settings, discovery_options
 from poolmuster.cli.ending import ExitCode, describe, say
+from poolmuster.cli.front_options import front_options, front_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option, refuse_foreign
-from poolmuster.cli.values import ADDRESS, LABEL, POSITIVE_SECONDS, URL, PairType
+from poolmuster.cli.values import LABEL, POSITIVE_SECONDS, URL, PairType
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key
@@ -24,6 +25,7 @@ from poolmuster.relay.settings import (
     RelaySettings,
     pod_namespace,
 )
+from poolmuster.wiring.front_settings import FrontSettings, UsageError
 from poolmuster.wiring.logging import configure_logging
 
 ALIAS = PairType("id", "alias")
@@ -78,8 +80,7 @@ ONE_POOL_FLAGS = (
     group=PROBES,
     help="Deregister after so many failed probes in a row; one that finds no model is a failed one.",
 )
-@option("--listen", type=ADDRESS, default="127.0.0.1:8081", group=ITSELF, help="Address of its health and metrics.")
-@option("--allow-anonymous", is_flag=True, group=ITSELF, help="Serve those to the network without credentials.")
+@front_options(FrontSettings(listen=Address("127.0.0.1", 8081)), group=ITSELF)
 @logging_options
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
@@ -90,16 +91,20 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     """
     client = client_settings(flags)
     settings = settings_of(ctx, flags, client.urls)
+    front = front_settings(ctx, flags)
     configure_logging(flags["log_format"], flags["log_level"])
     # Imported late, so that --help and mistakes do not wait for a web server.
+    from poolmuster.wiring.front import CannotListen
     from poolmuster.wiring.relay import relay
 
     try:
-        relay(settings, client)
+        relay(settings, front, client)
     except InvalidInput as error:
         raise click.UsageError(describe(error), ctx) from error
-    except OSError as error:
-        say(f"poolmuster relay: cannot listen on {settings.listen}: {error.strerror or error}.")
+    except UsageError as error:
+        raise click.UsageError(f"{error}.", ctx) from error
+    except CannotListen as error:
+        say(f"poolmuster relay: {error}.")
         return ExitCode.FAILED
     return ExitCode.GOOD
 
@@ -108,14 +113,6 @@ def settings_of(ctx: click.Context, flags: dict[str, Any], discovery: tuple[str,
     """The flags as settings. Raises `click.UsageError`."""
     if (fault := health_path_fault(flags["health_path"])) is not None:
         fail_usage(ctx, "--health-path", fault)
-    listen: Address = flags["listen"]
-    if not listen.is_loopback and not flags["allow_anonymous"]:
-        fail_usage(
-            ctx,
-            "--listen",
-            f"{listen} is reachable from other machines, and no credentials are set: listen on 127.0.0.1, or pass "
-            "--allow-anonymous to show health and metrics to anyone.",
-        )
     defaults = PoolDefaults(
         cluster_id=flags["cluster_id"],
         namespace=flags["namespace"] if flags["namespace"] is not None else pod_namespace(),
@@ -138,8 +135,6 @@ def settings_of(ctx: click.Context, flags: dict[str, Any], discovery: tuple[str,
             unhealthy_after=flags["unhealthy_after"],
         ),
         on_exit=OnExit(flags["on_exit"]),
-        listen=listen,
-        allow_anonymous=flags["allow_anonymous"],
     )
 
 

@@ -1,21 +1,20 @@
 """``poolmuster serve``: the flags of the service, and the line that says why it cannot start."""
 
-import os
 from typing import Any
 
 import click
 
 from poolmuster.cli.dynamodb_options import dynamodb_options, dynamodb_settings, refuse_dynamodb
 from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.front_options import front_options, front_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option
-from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, SECONDS, PairType
-from poolmuster.model.address import Address
+from poolmuster.cli.values import POSITIVE_SECONDS, SECONDS, PairType
 from poolmuster.model.registration import url_fault
 from poolmuster.model.wire import RouterReplica
 from poolmuster.wiring.logging import configure_logging
-from poolmuster.wiring.settings import DynamoSettings, ServeLimits, ServeSettings, UsageError
+from poolmuster.wiring.settings import DynamoSettings, FrontSettings, ServeLimits, ServeSettings, UsageError
 
 DEFAULTS = ServeSettings()
 
@@ -31,6 +30,7 @@ _LIMITS = {
     "send_stall_secs": (float, "Seconds that a client may read nothing of what waits for it."),
     "connections": (int, "Connections at once."),
     "streams": (int, "Watch streams at once."),
+    "streams_per_credential": (int, "Watch streams of one credential at once, unless its line says otherwise."),
     "history_changes": (int, "Changes held for watchers to resume from."),
     "history_bytes": (int, "Bytes of these changes together."),
 }
@@ -51,20 +51,11 @@ def _limit_options(function: Any) -> Any:
 
 
 @make_command("serve")
-@option(
-    "--listen",
-    type=ADDRESS,
-    default=str(DEFAULTS.listen),
+@front_options(
+    DEFAULTS.front,
+    group=SERVING,
     # In an image this program is to be reached from outside; a relay beside it, which has the same flag, is not.
     default_variable="POOLMUSTER_SERVE_LISTEN_DEFAULT",
-    group=SERVING,
-    help="Address to serve on; ':8080' and '[::]:8080' mean all.",
-)
-@option(
-    "--allow-anonymous",
-    is_flag=True,
-    group=SERVING,
-    help="Serve other machines without credentials: anyone may read and register.",
 )
 @option(
     "--shutdown-delay-secs",
@@ -123,13 +114,14 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     else:
         refuse_dynamodb(ctx)
         dynamodb = None
-    settings = settings_of(flags, dynamodb)
+    settings = settings_of(flags, front_settings(ctx, flags), dynamodb)
     try:
         settings.check()
     except UsageError as error:
         raise click.UsageError(f"{error}.", ctx) from error
     configure_logging(flags["log_format"], flags["log_level"])
     # Imported late: none of this is needed to say what a flag means or why it is wrong.
+    from poolmuster.wiring.front import CannotListen
     from poolmuster.wiring.serve import serve as run
     from poolmuster.wiring.stores import StoreUnusable
 
@@ -140,25 +132,22 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     except StoreUnusable as error:
         say(f"poolmuster: {error}")
         return ExitCode.FAILED
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error
-        say(f"poolmuster: cannot listen on {settings.listen}: {why}.")
+    except CannotListen as error:
+        say(f"poolmuster: {error}.")
         return ExitCode.FAILED
     return ExitCode.GOOD
 
 
-def settings_of(flags: dict[str, Any], dynamodb: DynamoSettings | None = None) -> ServeSettings:
+def settings_of(flags: dict[str, Any], front: FrontSettings, dynamodb: DynamoSettings | None = None) -> ServeSettings:
     """The flags as settings, not yet checked against each other."""
-    listen: Address = flags["listen"]
     return ServeSettings(
-        listen=listen,
+        front=front,
         pool_discovery=flags["pool_discovery"],
         registration_storage=flags["registration_storage"],
         dynamodb=dynamodb,
         heartbeat_interval_s=flags["heartbeat_interval_secs"],
         lease_duration_s=flags["lease_duration_secs"],
         routers=tuple(RouterReplica(*pair) for pair in flags["routers"]),
-        allow_anonymous=flags["allow_anonymous"],
         shutdown_delay_s=flags["shutdown_delay_secs"],
         limits=ServeLimits(**{name: flags[f"limit_{name}"] for name in _LIMITS}),
     )

@@ -11,6 +11,11 @@ def fine() -> Response:
     return Response(b"ok\n", media_type="text/plain")
 
 
+def not_ready() -> Response:
+    """A bare status word too: no more is told to whoever may not read."""
+    return Response(b"not ready\n", status_code=503, media_type="text/plain", headers={"retry-after": "1"})
+
+
 async def live(request: Request) -> Response:
     """``GET /health/live``: the process answers; nothing else is asked."""
     return fine()

@@ -10,6 +10,7 @@ from poolmuster.model.errors import (
     LimitReached,
     MethodNotAllowed,
     PoolmusterError,
+    Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
 )
@@ -36,6 +37,10 @@ def problem_of(error: PoolmusterError, sources: tuple[Source, ...] = ()) -> Prob
 def problem_headers(error: PoolmusterError) -> Headers:
     """The headers that go with ``error`` beside type and length."""
     match error:
+        case Unauthenticated():
+            # RFC 6750, 3.1: what is wrong is said only to whom something was wrong with, and no more than that.
+            invalid = b', error="invalid_token"' if error.presented else b""
+            return [(b"www-authenticate", b'Bearer realm="poolmuster"' + invalid)]
         case MethodNotAllowed():
             return [(b"allow", ", ".join(error.allow).encode())]
         case LimitReached() | Unavailable():

@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.protocol import BoundedProtocol, protocol_factory
+from poolmuster.model.address import Address
 
 SWEEP_S = 0.5
 BACKLOG = 2048
@@ -27,6 +28,11 @@ class HttpServer:
         self._state = ServerState()
         self._draining = False
         self._servers: list[asyncio.Server] = []
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens, with the ports that it really got."""
+        return [Address(*each.getsockname()[:2]) for each in self._sockets]
 
     async def start(self, app: ASGIApp, headers: Callable[[], Headers] = list) -> None:
         """Listen, and answer with ``app``. Connections are accepted from here on.

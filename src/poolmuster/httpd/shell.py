@@ -10,7 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from poolmuster.httpd.hosts import host_of, is_loopback
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.problems import Headers, problem_answer
-from poolmuster.model.errors import BodyTooLarge, MisdirectedHost, PoolmusterError
+from poolmuster.httpd.refusals import Refusals
+from poolmuster.model.errors import BodyTooLarge, Forbidden, MisdirectedHost, PoolmusterError, Unauthenticated
 from poolmuster.model.source import Source
 
 HOSTS_REMEMBERED = 16
@@ -24,7 +25,8 @@ class Shell:
     """Wraps an application.
 
     ``headers`` gives what each answer bears that does not bring it itself; ``sources`` what a problem of status 503
-    shows; ``loopback_only`` refuses requests that name another host; ``counters`` count the bodies over the limit.
+    shows; ``loopback_only`` refuses requests that name another host; ``counters`` count the bodies over the limit, and
+    ``refusals`` what credentials were not enough for.
     """
 
     def __init__(
@@ -35,12 +37,14 @@ class Shell:
         sources: Callable[[], tuple[Source, ...]] = tuple,
         loopback_only: bool,
         counters: HttpCounters | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._app = app
         self._headers = headers
         self._sources = sources
         self._loopback_only = loopback_only
         self._counters = counters or HttpCounters()
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -61,6 +65,8 @@ class Shell:
             scope["path"] = scope["raw_path"].decode("ascii")
             await self._app(scope, receive, send_with_headers)
         except PoolmusterError as error:
+            if self._refusals is not None and isinstance(error, Unauthenticated | Forbidden):
+                self._refusals.tell(scope, error)
             if started:
                 raise
             await self._answer(error, receive, send_with_headers)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from poolmuster.model.access import (
-    AccountProof,
     CertificateProof,
     Clusters,
     NotProved,

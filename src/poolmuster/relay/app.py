@@ -12,9 +12,11 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster import __version__
-from poolmuster.httpd.probes import exposition, fine, live
+from poolmuster.httpd.gate import Entrance, Gate
+from poolmuster.httpd.probes import exposition, fine, live, not_ready
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
+from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound, Unavailable
 from poolmuster.relay.crew import Crew
 from poolmuster.relay.metrics import CrewCollector
@@ -23,21 +25,35 @@ from poolmuster.relay.metrics import CrewCollector
 class RelayPages:
     """The handlers. ``boot_id`` names this run of the relay."""
 
-    def __init__(self, crew: Crew, boot_id: str) -> None:
+    def __init__(self, crew: Crew, boot_id: str, gate: Gate, registry: CollectorRegistry) -> None:
         self._crew = crew
         self._boot_id = boot_id
-        self._registry = CollectorRegistry()
-        self._registry.register(CrewCollector(crew))
+        self._gate = gate
+        self._registry = registry
+        registry.register(CrewCollector(crew))
 
     async def ready(self, request: Request) -> Response:
-        """``GET /health/ready``: every pool that should be listed is."""
+        """``GET /health/ready``: every pool that should be listed is. Which is not is told to whoever may read."""
+        if not self._gate.may_read(request.scope):
+            return await self.bare_ready(request)
+        self._check_ready()
+        return fine()
+
+    async def bare_ready(self, request: Request) -> Response:
+        """The same for whoever is told no more."""
+        try:
+            self._check_ready()
+        except Unavailable:
+            return not_ready()
+        return fine()
+
+    def _check_ready(self) -> None:
         if self._crew.stopping:
             raise Unavailable("This relay is stopping.")
         faults = [f"{status.key}: {fault}." for status in self._crew.statuses if (fault := status.fault) is not None]
         if faults:
             more = f" And {len(faults) - 1} more." if len(faults) > 1 else ""
             raise Unavailable(faults[0] + more)
-        return fine()
 
     async def status(self, request: Request) -> Response:
         """``GET /status``: every pool, as its server and discovery are seen from here."""
@@ -60,14 +76,32 @@ async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
     raise NotFound(f"There is nothing at {scope['path']}.")
 
 
-def relay_app(crew: Crew, boot_id: str, *, loopback_only: bool) -> ASGIApp:
-    """The application that a relay serves."""
-    pages = RelayPages(crew, boot_id)
-    routes = [
+def relay_apps(
+    crew: Crew,
+    boot_id: str,
+    registry: CollectorRegistry,
+    entrance: Entrance,
+) -> tuple[ASGIApp, ASGIApp]:
+    """What a relay serves: all of it, and health and metrics by themselves."""
+    gate = entrance.gate
+    pages = RelayPages(crew, boot_id, gate, registry)
+    main = [
+        Route("/status", gate.guard(Resource(GET=pages.status), GET=Role.READ)),
+        Route("/metrics", gate.guard(Resource(GET=pages.metrics), GET=Role.READ)),
         Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=pages.ready)),
-        Route("/status", Resource(GET=pages.status)),
-        Route("/metrics", Resource(GET=pages.metrics)),
     ]
-    router = Router(routes, redirect_slashes=False, default=_no_such_path)
-    return Shell(router, loopback_only=loopback_only)
+    health = [
+        Route("/metrics", Resource(GET=pages.metrics)),
+        Route("/health/live", Resource(GET=live)),
+        Route("/health/ready", Resource(GET=pages.bare_ready)),
+    ]
+
+    def shell(routes: list[Route], *, loopback_only: bool) -> ASGIApp:
+        router = Router(routes, redirect_slashes=False, default=gate.guard(_no_such_path))
+        return Shell(router, loopback_only=loopback_only, refusals=entrance.refusals)
+
+    return (
+        shell(main, loopback_only=entrance.loopback_only),
+        shell(health, loopback_only=entrance.health_loopback_only),
+    )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-from poolmuster.model.address import Address
 from poolmuster.model.key import PoolKey
 
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -74,8 +73,6 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     defaults: PoolDefaults
     probe: ProbeSettings
     on_exit: OnExit
-    listen: Address
-    allow_anonymous: bool = False
 
 
 def pod_namespace(path: Path = SERVICE_ACCOUNT_NAMESPACE) -> str:

@@ -10,8 +10,9 @@ from hashlib import blake2b
 
 import msgspec
 
+from poolmuster.model.access import Principal
 from poolmuster.model.change import Departure
-from poolmuster.model.errors import LimitReached, PoolmusterError
+from poolmuster.model.errors import Forbidden, LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.model.wire import LeaseTerms, Registered, RouterReplica
@@ -26,6 +27,14 @@ class RegistrarLimits(msgspec.Struct, frozen=True, kw_only=True):
     pools: int
     pools_per_cluster: int
     registrations_bytes: int
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """What was taken in: the answer, whose it is, and whether the pool was not listed here before."""
+
+    answer: Registered
+    key: PoolKey
+    created: bool
 
 
 class Registrar:
@@ -55,15 +64,15 @@ class Registrar:
         self._awaited: dict[PoolKey, tuple[int, int]] = {}
         """Stored and not listed yet, as a store that is read from time to time lags: size, and until when."""
 
-    async def take(self, body: bytes) -> tuple[Registered, bool]:
-        """Like `register`, of what a relay sent. Raises `InvalidInput` too."""
+    async def take(self, body: bytes, principal: Principal) -> Taken:
+        """Like `register`, of what ``principal`` sent. Raises `InvalidInput` too."""
         digest = blake2b(body, digest_size=24).digest()
         known = self._taken.get(digest)
         registration = parse_registration(body) if known is None else known
-        answer = await self.register(registration)
+        answer, created = await self.register(registration, principal)
         if known is None:
             self._remember(digest, registration)
-        return answer
+        return Taken(answer, registration.key, created)
 
     def _remember(self, digest: bytes, registration: Registration) -> None:
         """Bounded as the list is, as pools that have left are remembered for a while."""
@@ -79,15 +88,17 @@ class Registrar:
         if digest is not None:
             self._taken_bytes -= self._taken.pop(digest).pool.size_bytes
 
-    async def register(self, registration: Registration) -> tuple[Registered, bool]:
-        """Store or renew. Returns the answer and whether the pool was not listed here before.
+    async def register(self, registration: Registration, principal: Principal) -> tuple[Registered, bool]:
+        """Store or renew what ``principal`` says. Returns the answer and whether the pool was not listed here before.
 
-        Raises `LimitReached`, `RelayLeft`, `Unavailable`; nothing is changed then (after `Unavailable`: perhaps).
+        Raises `Forbidden`, `LimitReached`, `RelayLeft`, `Unavailable`; nothing is changed then (after `Unavailable`:
+        perhaps).
         """
         key = registration.pool.key
+        _check_right(principal, key)
         listed = self._projection.roster.get(key)
         if listed is None or listed.registration.pool is not registration.pool:
-            self._check_limits(registration, None if listed is None else listed.registration)
+            self._check_limits(registration, None if listed is None else listed.registration, principal)
         if listed is None:
             self._awaited[key] = (registration.pool.size_bytes, self._clock.monotonic_ms() + self._lease_ms)
         try:
@@ -110,7 +121,7 @@ class Registrar:
             listed is None,
         )
 
-    def _check_limits(self, new: Registration, old: Registration | None) -> None:
+    def _check_limits(self, new: Registration, old: Registration | None, principal: Principal) -> None:
         limits, listing, cluster_id = self._limits, self._projection.listing, new.key.cluster_id
         self._settle()
         growth = new.pool.size_bytes - (old.pool.size_bytes if old else 0)
@@ -122,8 +133,11 @@ class Registrar:
         if len(listing) + len(self._awaited) >= limits.pools:
             raise LimitReached(f"This instance lists at most {limits.pools} pools.")
         awaited_here = sum(key.cluster_id == cluster_id for key in self._awaited)
-        if self._projection.cluster_pools(cluster_id) + awaited_here >= limits.pools_per_cluster:
+        in_cluster = self._projection.cluster_pools(cluster_id) + awaited_here
+        if in_cluster >= limits.pools_per_cluster:
             raise LimitReached(f"This instance lists at most {limits.pools_per_cluster} pools of one cluster.")
+        if principal.pools_per_cluster is not None and in_cluster >= principal.pools_per_cluster:
+            raise LimitReached(f"This credential may register into clusters of {principal.pools_per_cluster} pools.")
 
     def _settle(self) -> None:
         """Forget of what was stored and awaited whatever is listed by now, or has had a lease to be."""
@@ -135,8 +149,15 @@ class Registrar:
                 if awaited[1] > now_ms and not self._projection.lists(key)
             }
 
-    async def deregister(self, departure: Departure) -> None:
-        """Let a pool leave at once. Raises `Unavailable`."""
+    async def deregister(self, departure: Departure, principal: Principal) -> None:
+        """Let a pool leave at once, as ``principal`` says. Raises `Forbidden`, `Unavailable`."""
+        _check_right(principal, departure.key)
         await self._store.leave(departure)
         if self._projection.listing.get(departure.key) is None:
             self._forget(departure.key)
+
+
+def _check_right(principal: Principal, key: PoolKey) -> None:
+    """By the key itself, however it was spelled on its way here."""
+    if not principal.may_speak_for(key.cluster_id):
+        raise Forbidden(f"This credential may not speak for the cluster {key.cluster_id!r}.")

@@ -8,24 +8,27 @@ import secrets
 import signal
 import sys
 import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
 import aiohttp
 import structlog
+from prometheus_client import CollectorRegistry
 
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import USER_AGENT, open_session
 from poolmuster.httpd.limits import HttpLimits
-from poolmuster.httpd.server import HttpServer, bind
-from poolmuster.model.address import Address
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.system_clock import SystemClock
 from poolmuster.relay.agent import Agent
-from poolmuster.relay.app import relay_app
+from poolmuster.relay.app import relay_apps
 from poolmuster.relay.crew import Crew
 from poolmuster.relay.probe import Prober
 from poolmuster.relay.services import Services
 from poolmuster.relay.settings import PoolSettings, RelaySettings
+from poolmuster.wiring.front import Front
+from poolmuster.wiring.front_settings import FrontSettings
 
 STOP_LIMIT_MS = 4_500
 """From SIGTERM to the end of the last task. With `LOOKUP_GRACE_S` the process is out within five seconds."""
@@ -42,13 +45,13 @@ LOOKUP_NAME = "poolmuster-lookup"
 log = structlog.get_logger("poolmuster.relay")
 
 
-def relay(settings: RelaySettings, client: ClientSettings) -> None:
-    """Run until SIGTERM or SIGINT. Raises `InvalidInput` for bad files, `OSError` where it cannot listen."""
+def relay(settings: RelaySettings, front: FrontSettings, client: ClientSettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises `InvalidInput` and `UsageError` for bad files, `CannotListen`."""
     lookups = ThreadPoolExecutor(LOOKUP_THREADS, LOOKUP_NAME)
     runner = asyncio.Runner()
     try:
         runner.get_loop().set_default_executor(lookups)
-        runner.run(_relay(settings, client))
+        runner.run(_relay(settings, front, client))
     finally:
         lookups.shutdown(wait=False, cancel_futures=True)
         _leave_hung_lookups()
@@ -83,7 +86,7 @@ def open_probe_session() -> aiohttp.ClientSession:
     )
 
 
-async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
+async def _relay(settings: RelaySettings, front_settings: FrontSettings, client: ClientSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,20 +111,28 @@ async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
 
         crew = Crew(settings, agent=agent, clock=clock, draw=random.random)
         crew.check()
-        sockets = bind(settings.listen.host, settings.listen.port)
-        server = HttpServer(sockets, LIMITS)
-        loopback_only = settings.listen.is_loopback
-        await server.start(relay_app(crew, boot_id, loopback_only=loopback_only))
-        for each in sockets:
-            log.info("Listening", address=str(Address(*each.getsockname()[:2])), instance=boot_id)
-        await work(crew, server, stop, clock)
+        front = Front(front_settings, LIMITS, clock)
+        front.bind()
+        main, health = relay_apps(crew, boot_id, CollectorRegistry(), front.entrance)
+        await front.start(main, health)
+        front.say(boot_id)
+        await work(crew, front, stop, clock)
     log.info("Stopped")
 
 
-async def work(crew: Crew, server: HttpServer, stop: asyncio.Event, clock: Clock) -> None:
+class Serving(Protocol):
+    """What serves while the relay works."""
+
+    @property
+    def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+
+async def work(crew: Crew, front: Serving, stop: asyncio.Event, clock: Clock) -> None:
     """Run both until ``stop``; then leave, and return within `STOP_LIMIT_MS`, whoever does not answer."""
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.run())
+        serving = [group.create_task(task()) for task in front.tasks]
         working = group.create_task(crew.run())
         await stop.wait()
         log.info("Stopping")
@@ -129,9 +140,10 @@ async def work(crew: Crew, server: HttpServer, stop: asyncio.Event, clock: Clock
         crew.stop()
         if not await _ends_within(LEAVE_LIMIT_MS, working, clock):
             log.warning("Not every pool could be deregistered in time; what is registered ends with its lease")
-        closing = group.create_task(server.stop(SERVER_GRACE_S))
+        closing = group.create_task(front.stop(SERVER_GRACE_S))
         await _ends_within(ends_ms - clock.monotonic_ms(), closing, clock)
-        serving.cancel()
+        for task in serving:
+            task.cancel()
 
 
 async def _ends_within(limit_ms: float, task: asyncio.Task[None], clock: Clock) -> bool:

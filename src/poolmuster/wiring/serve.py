@@ -8,18 +8,16 @@ import logging
 import resource
 import secrets
 import signal
-import socket
 from collections.abc import Awaitable, Callable
 
 import structlog
 import uvloop
 
 from poolmuster import __version__
-from poolmuster.api.app import ApiLimits, build_app, service_headers
+from poolmuster.api.app import ApiLimits, build_apps, service_headers
 from poolmuster.api.metrics import Metrics
 from poolmuster.core.history import History
-from poolmuster.httpd.server import HttpServer, bind
-from poolmuster.model.address import Address
+from poolmuster.httpd.limits import HttpCounters
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
@@ -30,6 +28,7 @@ from poolmuster.service.projection import Observations, Projection
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
+from poolmuster.wiring.front import Front
 from poolmuster.wiring.settings import ServeSettings
 from poolmuster.wiring.stores import build_store
 from poolmuster.wiring.table_metrics import TableMetrics
@@ -130,7 +129,7 @@ def _log_change(change: Change) -> None:
 def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises `OSError` where the address cannot be listened on; `UsageError` and `StoreUnusable` before it is tried.
+    Raises `CannotListen` where the address is not to be had; `UsageError` and `StoreUnusable` before it is tried.
     """
     wanted_files = settings.limits.connections + SPARE_FILES
     granted_files = raise_file_limit(wanted_files)
@@ -141,10 +140,12 @@ def serve(settings: ServeSettings) -> None:
             allowed=granted_files,
         )
     metrics = Metrics()
-    instance = build_instance(settings, SystemClock(), metrics, new_boot_id())
-    sockets = bind(settings.listen.host, settings.listen.port)
+    clock = SystemClock()
+    front = Front(settings.front, settings.limits.http, clock)
+    instance = build_instance(settings, clock, metrics, new_boot_id())
+    server = front.bind()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, instance, metrics, sockets))
+        runner.run(_serve(settings, instance, metrics, front, server.counters))
 
 
 def raise_file_limit(wanted: int) -> int:
@@ -157,32 +158,34 @@ def raise_file_limit(wanted: int) -> int:
     return most
 
 
-async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, sockets: list[socket.socket]) -> None:
+async def _serve(
+    settings: ServeSettings, instance: Instance, metrics: Metrics, front: Front, counters: HttpCounters
+) -> None:
     limits = settings.limits
-    server = HttpServer(sockets, limits.http)
-    app = build_app(
+    apps = build_apps(
         instance,
         metrics,
-        ApiLimits(body_bytes=limits.body_bytes, streams=limits.streams),
-        server.counters,
-        loopback_only=settings.loopback,
+        ApiLimits(
+            body_bytes=limits.body_bytes,
+            streams=limits.streams,
+            streams_per_credential=limits.streams_per_credential,
+        ),
+        counters,
+        front.entrance,
     )
     metrics.watch_gc()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await server.start(app, service_headers(instance))
-    for each in sockets:
-        log.info("Listening", address=str(Address(*each.getsockname()[:2])), instance=instance.facts.boot_id)
-    if settings.allow_anonymous and not settings.loopback:
-        log.warning("Anyone who can reach this address may read and register: --allow-anonymous is set")
-    tasks = (
+    await front.start(apps.main, apps.health, service_headers(instance))
+    front.say(instance.facts.boot_id)
+    tasks: tuple[Callable[[], Awaitable[None]], ...] = (
         instance.store.run,
         instance.projection.run,
         instance.publisher.run,
         instance.publisher.run_keep_alive,
-        server.run,
+        *front.tasks,
         functools.partial(_measure_loop, metrics),
         _freeze,
     )
@@ -190,7 +193,7 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_supervised(task)) for task in tasks]
             await stop.wait()
-            await _stop(instance, server, settings.shutdown_delay_s)
+            await _stop(instance, front, settings.shutdown_delay_s)
             for each_task in running:
                 each_task.cancel()
     finally:
@@ -233,11 +236,11 @@ async def _freeze() -> None:
         gc.collect(1)
 
 
-async def _stop(instance: Instance, server: HttpServer, delay_s: float) -> None:
+async def _stop(instance: Instance, front: Front, delay_s: float) -> None:
     log.info("Stopping", delay_s=delay_s)
     instance.stop()
-    server.drain()
+    front.drain()
     await asyncio.sleep(delay_s)
     instance.close_streams()
     with contextlib.suppress(asyncio.CancelledError):
-        await server.stop(STOP_GRACE_S)
+        await front.stop(STOP_GRACE_S)

@@ -3,16 +3,14 @@
 import msgspec
 
 from poolmuster.httpd.limits import HttpLimits
-from poolmuster.model.address import Address
 from poolmuster.model.wire import RouterReplica
 from poolmuster.service.registrar import RegistrarLimits
+from poolmuster.wiring.front_settings import FrontSettings, UsageError
+
+__all__ = ["DynamoSettings", "FrontSettings", "ServeLimits", "ServeSettings", "UsageError"]
 
 MAX_LEASE_S = 86_400
 HTTP = HttpLimits()
-
-
-class UsageError(Exception):
-    """Settings that cannot be served with. The text is one line that names the flag."""
 
 
 class ServeLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +27,7 @@ class ServeLimits(msgspec.Struct, frozen=True, kw_only=True):
     send_stall_secs: float = HTTP.send_stall_s
     connections: int = HTTP.connections
     streams: int = 4_000
+    streams_per_credential: int = 1_000
     history_changes: int = 20_000
     history_bytes: int = 64 * 1024 * 1024
 
@@ -63,14 +62,13 @@ class DynamoSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``poolmuster serve`` was told."""
 
-    listen: Address = Address("127.0.0.1", 8080)
+    front: FrontSettings = FrontSettings()
     pool_discovery: str = "registrations"
     registration_storage: str = "memory"
     dynamodb: DynamoSettings | None = None
     heartbeat_interval_s: float = 5.0
     lease_duration_s: float = 15.0
     routers: tuple[RouterReplica, ...] = ()
-    allow_anonymous: bool = False
     shutdown_delay_s: float = 0.0
     limits: ServeLimits = ServeLimits()
 
@@ -81,11 +79,6 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def heartbeat_interval_ms(self) -> int:
         return round(self.heartbeat_interval_s * 1000)
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can connect."""
-        return self.listen.is_loopback
 
     def check(self) -> None:
         """Raise `UsageError` where the settings contradict each other."""
@@ -102,8 +95,3 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         for router_id in ids:
             if ids.count(router_id) > 1:
                 raise UsageError(f"--router names {router_id!r} twice")
-        if not self.loopback and not self.allow_anonymous:
-            raise UsageError(
-                f"--listen {self.listen} is reachable from other machines, and no credentials are set: "
-                "listen on 127.0.0.1, or pass --allow-anonymous to let anyone read and register"
-            )

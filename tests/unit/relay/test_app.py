@@ -5,9 +5,11 @@ import contextlib
 import json
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
 from starlette.types import Message, Scope
 
-from poolmuster.relay.app import relay_app
+from poolmuster.httpd.gate import Entrance, Gate
+from poolmuster.relay.app import relay_apps
 from poolmuster.relay.crew import Crew
 from poolmuster.relay.heartbeat import Failed, Refused
 from tests.unit.relay.test_crew import FILE, crew_of
@@ -34,7 +36,8 @@ async def ask(crew: Crew, path: str, method: str = "GET", host: str = "localhost
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await relay_app(crew, "boot", loopback_only=True)(scope, receive, send)
+    main, _ = relay_apps(crew, "boot", CollectorRegistry(), Entrance(gate=Gate(), loopback_only=True))
+    await main(scope, receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.agent import Agent
@@ -32,7 +31,6 @@ def crew_of(world: World, path: Path) -> Crew:
         defaults=PoolDefaults(cluster_id="c", namespace="ns"),
         probe=ProbeSettings(),
         on_exit=OnExit.DEREGISTER,
-        listen=Address("127.0.0.1", 0),
     )
     return Crew(settings, agent=world.agent, clock=world.clock, draw=lambda: 0.5)
 

@@ -12,13 +12,13 @@ from poolmuster.model.change import LeaveReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import parse_registration
+from poolmuster.ports.watched_file import WatchedFile, parse_token
 from poolmuster.relay.addresses import is_local, server_root, unreachable_announcement
 from poolmuster.relay.facts import facts_of, with_relay_id
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.pools_file import health_path_fault, parse_pools
 from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
 from poolmuster.relay.verdict import ServedModel, Serving, Unfit, Verdict
-from poolmuster.ports.watched_file import WatchedFile, parse_token
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")

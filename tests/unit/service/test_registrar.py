@@ -3,6 +3,7 @@
 import pytest
 
 from poolmuster.core.pauses import TICK_MS
+from poolmuster.model.access import ANYONE
 from poolmuster.model.errors import InvalidInput, LimitReached, RelayLeft
 from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.service.registrar import RegistrarLimits
@@ -18,26 +19,25 @@ def limited(pools: int = 1000, pools_per_cluster: int = 500, registrations_bytes
 
 async def register(parts: Parts, name: str = "a", cluster: str = "c", **facts: object) -> bool:
     """Register as the interface does. Returns whether the pool was new."""
-    _, created = await parts.registrar.take(body(name, cluster, **facts))
-    return created
+    return (await parts.registrar.take(body(name, cluster, **facts), ANYONE)).created
 
 
 async def test_the_answer_says_the_terms_of_the_lease_and_whether_the_pool_was_listed() -> None:
     parts = Parts()
-    answer, created = await parts.registrar.register(registration("a", "r"))
+    answer, created = await parts.registrar.register(registration("a", "r"), ANYONE)
     assert created
     assert (answer.lease.duration_ms, answer.lease.heartbeat_interval_ms) == (LEASE_MS, 5000)
     assert answer.lease.ends_at_ms == parts.clock.wall_ms() + LEASE_MS
     assert not answer.conflict
-    assert not (await parts.registrar.register(registration("a", "r")))[1]
-    await parts.registrar.deregister(departure("a", "other"))
-    assert not (await parts.registrar.register(registration("a", "r2")))[1]
-    answer, created = await parts.registrar.register(registration("a", "r"))
+    assert not (await parts.registrar.register(registration("a", "r"), ANYONE))[1]
+    await parts.registrar.deregister(departure("a", "other"), ANYONE)
+    assert not (await parts.registrar.register(registration("a", "r2"), ANYONE))[1]
+    answer, created = await parts.registrar.register(registration("a", "r"), ANYONE)
     assert answer.conflict
-    await parts.registrar.deregister(departure("a", "r"))
+    await parts.registrar.deregister(departure("a", "r"), ANYONE)
     with pytest.raises(RelayLeft):
-        await parts.registrar.register(registration("a", "r"))
-    assert (await parts.registrar.register(registration("a", "r3")))[1]
+        await parts.registrar.register(registration("a", "r"), ANYONE)
+    assert (await parts.registrar.register(registration("a", "r3"), ANYONE))[1]
 
 
 async def test_a_body_taken_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ async def test_a_body_taken_before_is_not_parsed_again(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("poolmuster.service.registrar.parse_registration", parse)
     for sent in (body("a"), body("a"), body("b"), body("a"), body("a", weight=1), body("a", weight=1)):
-        await parts.registrar.take(sent)
+        await parts.registrar.take(sent, ANYONE)
     assert parsed == [body("a"), body("b"), body("a", weight=1)]
 
 
@@ -58,7 +58,7 @@ async def test_a_bad_body_is_refused_each_time() -> None:
     parts = Parts()
     for _ in range(2):
         with pytest.raises(InvalidInput):
-            await parts.registrar.take(b"{}")
+            await parts.registrar.take(b"{}", ANYONE)
 
 
 async def test_pools_have_a_limit_and_renewals_and_changes_do_not_meet_it() -> None:
@@ -70,7 +70,7 @@ async def test_pools_have_a_limit_and_renewals_and_changes_do_not_meet_it() -> N
     assert [pool.key.dgd_name for pool in parts.projection.listing] == ["a", "b"]
     assert not await register(parts, "a")
     assert not await register(parts, "a", weight=5)
-    await parts.registrar.deregister(departure("b"))
+    await parts.registrar.deregister(departure("b"), ANYONE)
     assert await register(parts, "c")
 
 
@@ -101,16 +101,16 @@ async def test_live_pools_are_remembered_whatever_comes_and_goes(monkeypatch: py
     """What is remembered of a live pool says whom a deregistration must come from."""
     monkeypatch.setattr("poolmuster.storage.memory.RECORDS_LIMIT", 3)
     parts = Parts()
-    await parts.registrar.register(registration("live", "r"))
+    await parts.registrar.register(registration("live", "r"), ANYONE)
     for number in range(20):
-        await parts.registrar.register(registration(f"p{number}", "r"))
-        await parts.registrar.deregister(departure(f"p{number}", "r"))
+        await parts.registrar.register(registration(f"p{number}", "r"), ANYONE)
+        await parts.registrar.deregister(departure(f"p{number}", "r"), ANYONE)
         await parts.pass_ms(TICK_MS)
     assert len(parts.store) == 3
-    await parts.registrar.deregister(departure("live", "r"))
+    await parts.registrar.deregister(departure("live", "r"), ANYONE)
     assert parts.projection.listing.get(key("live")) is None
     with pytest.raises(RelayLeft):
-        await parts.registrar.register(registration("live", "r"))
+        await parts.registrar.register(registration("live", "r"), ANYONE)
 
 
 def remembered_bytes(parts: Parts) -> int:
@@ -122,7 +122,7 @@ async def test_of_each_pool_one_body_is_remembered_and_none_once_it_has_left() -
     for number in range(100):
         await register(parts, "a", weight=number)
     assert len(parts.registrar._taken) == 1
-    await parts.registrar.deregister(departure("a"))
+    await parts.registrar.deregister(departure("a"), ANYONE)
     assert (len(parts.registrar._taken), parts.registrar._taken_bytes) == (0, 0)
 
 
@@ -170,10 +170,10 @@ async def test_what_is_stored_and_not_listed_yet_counts_too(monkeypatch: pytest.
 
         with monkeypatch.context() as patch:
             patch.setattr(bound.store, "put", put)
-            found = [await bound.registrar.register(registration(f"p{number}")) for number in range(3)]
+            found = [await bound.registrar.register(registration(f"p{number}"), ANYONE) for number in range(3)]
             assert all(created for _, created in found)
             with pytest.raises(LimitReached):
-                await bound.registrar.register(registration("p3"))
-            assert (await bound.registrar.register(registration("p0")))[1], "it may be sent again"
+                await bound.registrar.register(registration("p3"), ANYONE)
+            assert (await bound.registrar.register(registration("p0"), ANYONE))[1], "it may be sent again"
         await bound.pass_ms(LEASE_MS)
-        await bound.registrar.register(registration("p3"))
+        await bound.registrar.register(registration("p3"), ANYONE)

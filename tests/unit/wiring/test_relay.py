@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from poolmuster.httpd.limits import HttpLimits
-from poolmuster.httpd.server import HttpServer
 from poolmuster.model.registration import RELAY_ID_LIMIT
 from poolmuster.relay.crew import Crew
 from poolmuster.wiring.relay import LEAVE_LIMIT_MS, LOOKUP_GRACE_S, new_relay_id, work
@@ -21,11 +19,12 @@ EXIT_MS = 200
 """For Python to end, with a busy machine in mind."""
 
 
-class Pages(HttpServer):
-    """A server without sockets, whose clients take ``closing_ms`` to let go."""
+class Pages:
+    """What serves beside the relay, with clients that take ``closing_ms`` to let go."""
+
+    tasks = ()
 
     def __init__(self, world: World, closing_ms: int) -> None:
-        super().__init__([], HttpLimits())
         self._world = world
         self._closing_ms = closing_ms
 

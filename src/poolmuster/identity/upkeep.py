@@ -1,0 +1,51 @@
+"""Files that credentials rest on, read again while the program runs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.watched_file import WatchedFiles
+
+EVERY_MS = 250
+"""A change is taken when two readings agree, so within half a second; two are promised."""
+
+log = structlog.get_logger(__name__)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Files under one name for people, and what is to be done when they say something new."""
+
+    what: str
+    files: WatchedFiles[Any]
+    changed: Callable[[], None]
+
+
+class Upkeep:
+    """Reads files again, beside the event loop: a file system that hangs holds up nobody."""
+
+    def __init__(self, kept: Sequence[Kept], clock: Clock) -> None:
+        self.kept = tuple(kept)
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep_ms(EVERY_MS)
+            for each in self.kept:
+                await self._look(each)
+
+    async def _look(self, kept: Kept) -> None:
+        before = kept.files.value
+        if not await asyncio.to_thread(kept.files.refresh):
+            return
+        if kept.files.problem is not None:
+            log.error("A file cannot be used; what it said before still counts", what=kept.what, why=kept.files.problem)
+        elif kept.files.value is not before:
+            kept.changed()
+            log.info("A file was read again", what=kept.what, files=list(kept.files.paths))
+        else:
+            log.info("A file is as it was again", what=kept.what, files=list(kept.files.paths))

@@ -1,0 +1,127 @@
+"""What stands between the network and a program: sockets, certificates, the gate. Alike for every program."""
+
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+from starlette.types import ASGIApp
+
+from poolmuster.httpd.gate import Entrance, Gate
+from poolmuster.httpd.limits import HttpLimits
+from poolmuster.httpd.problems import Headers
+from poolmuster.httpd.refusals import Refusals
+from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.identity.authenticator import CredentialAuthenticator
+from poolmuster.identity.credentials_file import Credentials, parse_credentials
+from poolmuster.identity.upkeep import Kept, Upkeep
+from poolmuster.model.address import Address
+from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.watched_file import WatchedFiles
+from poolmuster.wiring.front_settings import ANYONE_FLAG, FrontSettings, UsageError
+
+HEALTH_CONNECTIONS = 256
+
+log = structlog.get_logger("poolmuster.front")
+
+
+class CannotListen(Exception):
+    """An address cannot be listened on. The text is one line that names it."""
+
+
+class Front:
+    """Reads the files that ``settings`` name; `bind` and `start` do the rest.
+
+    Raises `UsageError`, which names the flag whose file cannot be used.
+    """
+
+    def __init__(self, settings: FrontSettings, limits: HttpLimits, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._limits = limits
+        self.refusals = Refusals(clock)
+        self._authenticator: CredentialAuthenticator | None = None
+        self._servers: list[HttpServer] = []
+        kept: list[Kept] = []
+        if settings.auth_tokens is not None:
+            kept.append(self._read_credentials(settings.auth_tokens))
+        self.entrance = Entrance(
+            gate=Gate(self._authenticator),
+            refusals=self.refusals,
+            loopback_only=settings.loopback_only,
+            health_loopback_only=settings.health_loopback_only,
+        )
+        self.upkeep = Upkeep(kept, clock)
+
+    def _read_credentials(self, path: str) -> Kept:
+        files = _read("--auth-tokens", (path,), parse_credentials)
+        authenticator = self._authenticator = CredentialAuthenticator(lambda: files.value, self._clock)
+        return Kept("credentials", files, authenticator.begin_generation)
+
+    def bind(self) -> HttpServer:
+        """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""
+        settings = self._settings
+        self._servers.append(HttpServer(_bind("--listen", settings.listen), self._limits))
+        if settings.health_listen is not None:
+            limits = HttpLimits(connections=HEALTH_CONNECTIONS)
+            self._servers.append(HttpServer(_bind("--health-listen", settings.health_listen), limits))
+        if settings.loopback_only:
+            self._check_loopback()
+        return self._servers[0]
+
+    def _check_loopback(self) -> None:
+        """A name may mean anything to the resolver: what was bound is what counts."""
+        for address in self._servers[0].addresses:
+            if not address.is_loopback:
+                raise UsageError(
+                    f"--listen {self._settings.listen} turned out to be {address}, which is reachable from other "
+                    f"machines, and no credentials are set: pass --auth-tokens FILE, or let anyone in by {ANYONE_FLAG}"
+                )
+
+    async def start(self, app: ASGIApp, health_app: ASGIApp, headers: Callable[[], Headers] = list) -> None:
+        """Listen. ``headers`` is as for `poolmuster.httpd.server.HttpServer.start`."""
+        for server, its_app in zip(self._servers, (app, health_app), strict=False):
+            await server.start(its_app, headers)
+
+    def say(self, instance: str) -> None:
+        """Tell the log where this program listens, and what is open to anybody."""
+        settings = self._settings
+        for server, what in zip(self._servers, ("everything", "health"), strict=False):
+            for address in server.addresses:
+                log.info("Listening", address=str(address), what=what, instance=instance)
+        if settings.allow_anonymous and not settings.listen.is_loopback:
+            log.warning("Anyone who can reach this address may read and register: --allow-anonymous is set")
+        if settings.auth_tokens is not None and settings.tls_cert_path is None and not settings.listen.is_loopback:
+            log.warning("Tokens cross the network in the clear: --tls-cert-path is not set")
+
+    @property
+    def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+        """What the supervisor runs."""
+        return (*(server.run for server in self._servers), self.refusals.run, self.upkeep.run)
+
+    def drain(self) -> None:
+        """From here on every answer closes its connection."""
+        for server in self._servers:
+            server.drain()
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop listening; see `poolmuster.httpd.server.HttpServer.stop`. Health is answered until the end."""
+        for server in self._servers:
+            await server.stop(grace_s)
+
+
+def _read(flag: str, paths: tuple[str, ...], parse: Callable[..., Credentials]) -> WatchedFiles[Credentials]:
+    try:
+        return WatchedFiles(paths, parse)
+    except InvalidInput as error:
+        raise UsageError(f"{flag}: {error.detail.rstrip('.')}") from error
+
+
+def _bind(flag: str, address: Address) -> list[socket.socket]:
+    try:
+        return bind(address.host, address.port)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+        raise CannotListen(f"cannot listen on {address} ({flag}): {why}") from error
