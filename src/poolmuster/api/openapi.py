@@ -10,6 +10,7 @@ import msgspec
 
 from poolmuster import __version__
 from poolmuster.api import shapes
+from poolmuster.model.access import Role
 from poolmuster.model.change import LeaveReason
 from poolmuster.model.registration import RELAY_ID_LIMIT, RegistrationDocument
 from poolmuster.model.wire import Problem, Registered
@@ -33,6 +34,8 @@ SAMPLES = Path(__file__).with_name("samples.json")
 
 _PROBLEMS = {
     400: "The input breaks a rule; `errors` names each place. Nothing was changed.",
+    401: "No credentials, or none that are known here.",
+    403: "These credentials do not have the right.",
     404: "The pool is neither listed nor remembered.",
     405: "The path exists, the method does not.",
     406: "None of the media types in `Accept` can be produced.",
@@ -47,7 +50,11 @@ _PROBLEMS = {
     503: "The answer cannot be given now. After a write the effect is unknown.",
 }
 _EVERYWHERE = (408, 421, 431, 500, 503)
+_GUARDED = (401, 403)
+"""Of every path but health and the pages that hold no data."""
+
 _PROBLEM_HEADERS = {
+    401: ("WWW-Authenticate",),
     405: ("Allow",),
     415: ("Accept-Post", "Accept-Encoding"),
     429: ("Retry-After",),
@@ -67,6 +74,7 @@ _HEADERS: Json = {
         "`true` while the list is known to hold every live pool.", always=True, enum=["true", "false"]
     ),
     "Poolmuster-Instance": _header("Boot id of the instance that answered.", always=True),
+    "WWW-Authenticate": _header("The scheme to use.", always=True, pattern="^Bearer"),
     "Allow": _header("The methods that this path knows.", always=True),
     "Retry-After": _header("Seconds after which to try again.", always=True, pattern="^[0-9]+$"),
     "Accept-Post": _header("The media type to send.", always=True, const="application/json"),
@@ -149,6 +157,19 @@ def _get(operation: str, text: str, answers: Json, parameters: list[Json] | None
     return {"operationId": operation, "summary": text, "parameters": parameters or [], "responses": answers}
 
 
+def _needs(role: Role, operation: Json) -> Json:
+    """``operation`` behind the gate: any of the ways to say who one is will do, and none where none is wanted."""
+    ways: list[Json] = [{"token": []}, {"certificate": []}, {}]
+    refusals = {str(status): _problem(status) for status in _GUARDED}
+    answers = dict(sorted({**operation["responses"], **refusals}.items()))
+    return operation | {"responses": answers, "security": ways, "description": _with_role(operation, role)}
+
+
+def _with_role(operation: Json, role: Role) -> str:
+    text = operation.get("description", "")
+    return f"{text} Needs the role `{role.value}`, where credentials are wanted.".strip()
+
+
 def _with_head(item: Json) -> Json:
     get = item["get"]
     answers = {
@@ -180,9 +201,8 @@ def _pools(samples: Json) -> Json:
         **_problems(400),
     }
     known = _request_header("If-None-Match", "The ETag of a list that the client has already.")
-    return _with_head(
-        {"post": register, "get": _get("list", "List the live pools.", listing, [*_FILTERS, _INCLUDE, known])}
-    )
+    get = _get("list", "List the live pools.", listing, [*_FILTERS, _INCLUDE, known])
+    return _with_head({"post": _needs(Role.REGISTER, register), "get": _needs(Role.READ, get)})
 
 
 def _request_header(name: str, text: str) -> Json:
@@ -204,9 +224,10 @@ def _watch(samples: Json) -> Json:
     last = _request_header("Last-Event-ID", "The id of the last event seen, to go on from there without loss.")
     answers = {
         "200": _answer("The list, then every change of it.", content, ("Vary", "Cache-Control")),
-        **_problems(400, 406),
+        **_problems(400, 406, 429),
     }
-    return _with_head({"get": _get("watch", "Watch the live pools.", answers, [*_FILTERS, _INCLUDE, last])})
+    get = _get("watch", "Watch the live pools.", answers, [*_FILTERS, _INCLUDE, last])
+    return _with_head({"get": _needs(Role.READ, get)})
 
 
 def _one(samples: Json) -> Json:
@@ -232,17 +253,24 @@ def _one(samples: Json) -> Json:
             **_problems(400, 404),
         },
     )
-    return _with_head({"parameters": _KEY, "get": get, "delete": leave})
+    return _with_head({"parameters": _KEY, "get": _needs(Role.READ, get), "delete": _needs(Role.REGISTER, leave)})
 
 
 def _plain(operation: str, text: str, kind: type, sample: Any, parameters: list[Json] | None = None) -> Json:
     answers = {"200": _answer(text, _json(kind, sample=sample), ("Cache-Control",)), **_problems(400)}
-    return _with_head({"get": _get(operation, text, answers, parameters)})
+    return _with_head({"get": _needs(Role.READ, _get(operation, text, answers, parameters))})
 
 
 def _text(operation: str, text: str, *media_types: str) -> Json:
     content = {media_type: {"schema": _STRING} for media_type in media_types}
-    return _with_head({"get": _get(operation, text, {"200": _answer(text, content), **_problems()})})
+    return _get(operation, text, {"200": _answer(text, content), **_problems()})
+
+
+def _ready() -> Json:
+    """Where it is not: a problem for whoever may read, a word for everybody else."""
+    get = _text("ready", "Requests may be sent here; 503 where not.", "text/plain")
+    get["responses"]["503"]["content"]["text/plain"] = {"schema": _STRING}
+    return get
 
 
 def _paths(samples: Json) -> Json:
@@ -251,6 +279,7 @@ def _paths(samples: Json) -> Json:
     this = _answer("This document.", {"application/json": {"schema": {"type": "object"}}})
     routers = "The router replicas that relays should know of."
     changes = "What changed lately, with causes."
+    metrics = _text("metrics", "Metrics for Prometheus.", "text/plain", "application/openmetrics-text")
     return {
         "/pools": _pools(samples),
         "/pools/watch": _watch(samples),
@@ -258,12 +287,12 @@ def _paths(samples: Json) -> Json:
         "/routers": _plain("routers", routers, shapes.Routers, samples["routers"]),
         "/changes": _plain("changes", changes, shapes.Changes, samples["changes"], [*_FILTERS, since]),
         "/status": _plain("status", "How this instance is doing.", shapes.Status, samples["status"]),
-        "/health/live": _text("live", "The process answers.", "text/plain"),
-        "/health/ready": _text("ready", "Requests may be sent here; 503 where not.", "text/plain"),
-        "/metrics": _text("metrics", "Metrics for Prometheus.", "text/plain", "application/openmetrics-text"),
+        "/health/live": _with_head({"get": _text("live", "The process answers.", "text/plain")}),
+        "/health/ready": _with_head({"get": _ready()}),
+        "/metrics": _with_head({"get": _needs(Role.READ, metrics)}),
         "/openapi.json": _with_head({"get": _get("openapi", "This document.", {"200": this, **_problems()})}),
-        "/docs": _text("docs", "This document, for people.", "text/html"),
-        "/": _text("index", "A page for people.", "text/html"),
+        "/docs": _with_head({"get": _text("docs", "This document, for people.", "text/html")}),
+        "/": _with_head({"get": _text("index", "A page for people.", "text/html")}),
     }
 
 
@@ -288,6 +317,10 @@ def document() -> Json:
         "components": {
             "schemas": components,
             "headers": _HEADERS,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "certificate": {"type": "mutualTLS"},
+            },
             "responses": {"MethodNotAllowed": _problem(405)},
         },
     }

@@ -229,7 +229,10 @@ class CompletenessEvent(_Event, kw_only=True, tag=ChangeKind.COMPLETENESS.value)
 
 
 class ClosingEvent(_Event, kw_only=True, tag="closing"):
-    """The last event of a stream: ``shutdown``, ``max_age``, or ``too_slow``. Connect again, with the last id."""
+    """The last event of a stream: ``shutdown``, ``max_age``, ``too_slow``, or ``unauthorized``.
+
+    Connect again, with the last id; after ``unauthorized`` with other credentials.
+    """
 
     reason: str
 

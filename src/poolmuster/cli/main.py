@@ -24,6 +24,7 @@ OPERATORS = {
     "register": "Register a pool by hand, for one lease.",
     "deregister": "Take a pool off the list at once.",
     "table": "Create or check the DynamoDB table.",
+    "token": "Make bearer tokens.",
 }
 
 

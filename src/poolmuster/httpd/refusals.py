@@ -59,9 +59,9 @@ class Refusals:
 
 
 def client_of(scope: Scope) -> str:
-    """The address that a request came from."""
+    """The address that a request came from, IPv4 as such also where one socket takes both."""
     client = scope.get("client")
-    return str(client[0]) if client else "unknown"
+    return str(client[0]).removeprefix("::ffff:") if client else "unknown"
 
 
 def _forbidden(error: PoolmusterError) -> tuple[RefusalReason, str]:

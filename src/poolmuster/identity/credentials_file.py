@@ -5,6 +5,8 @@ One line of TOML for each principal. It is known by exactly one of: ``sha256`` (
 is replaced without a gap: both the old and the new count until the old one is taken out.
 """
 
+import json
+import re
 import tomllib
 from collections.abc import Iterator
 from datetime import datetime
@@ -31,6 +33,8 @@ Account = tuple[str, str, str]
 """Issuer, namespace and name of a service account."""
 
 K = TypeVar("K")
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -112,6 +116,28 @@ def parse_credentials(content: bytes) -> Credentials:
     for name, line in lines.items():
         _take(found, name, line)
     return found
+
+
+def credentials_line(
+    name: str, *, sha256: str, roles: tuple[str, ...], clusters: tuple[str, ...] = (), expires: datetime | None = None
+) -> str:
+    """The line of a token, as `parse_credentials` reads it. Whether it makes sense is for that to say."""
+    items = [f"sha256 = {_quoted(sha256)}", f"roles = {_quoted_list(roles)}"]
+    if clusters:
+        items.append(f"clusters = {_quoted_list(clusters)}")
+    if expires is not None:
+        items.append(f"expires = {expires.strftime('%Y-%m-%dT%H:%M:%SZ')}")
+    key = name if _BARE_KEY.fullmatch(name) else _quoted(name)
+    return f"{key} = {{{', '.join(items)}}}"
+
+
+def _quoted(text: str) -> str:
+    """A string of JSON is one of TOML, but for one character; and TOML knows no surrogates."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _quoted_list(texts: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(_quoted, texts))}]"
 
 
 def _where(error: Exception) -> str:

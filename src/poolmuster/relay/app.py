@@ -97,11 +97,11 @@ def relay_apps(
         Route("/health/ready", Resource(GET=pages.bare_ready)),
     ]
 
-    def shell(routes: list[Route], *, loopback_only: bool) -> ASGIApp:
-        router = Router(routes, redirect_slashes=False, default=gate.guard(_no_such_path))
+    def shell(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:
+        router = Router(routes, redirect_slashes=False, default=not_found)
         return Shell(router, loopback_only=loopback_only, refusals=entrance.refusals)
 
     return (
-        shell(main, loopback_only=entrance.loopback_only),
-        shell(health, loopback_only=entrance.health_loopback_only),
+        shell(main, gate.guard(_no_such_path), loopback_only=entrance.loopback_only),
+        shell(health, _no_such_path, loopback_only=entrance.health_loopback_only),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from poolmuster.httpd.gate import Entrance, Gate
@@ -20,6 +21,7 @@ from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.watched_file import WatchedFiles
+from poolmuster.wiring.front_metrics import FrontCollector
 from poolmuster.wiring.front_settings import ANYONE_FLAG, FrontSettings, UsageError
 
 HEALTH_CONNECTIONS = 256
@@ -59,6 +61,10 @@ class Front:
         files = _read("--auth-tokens", (path,), parse_credentials)
         authenticator = self._authenticator = CredentialAuthenticator(lambda: files.value, self._clock)
         return Kept("credentials", files, authenticator.begin_generation)
+
+    def measure(self, registry: CollectorRegistry) -> None:
+        """Put the metrics of this into ``registry``."""
+        registry.register(FrontCollector(self.refusals.counts, lambda: self.upkeep.kept))
 
     def bind(self) -> HttpServer:
         """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""

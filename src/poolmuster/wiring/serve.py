@@ -143,6 +143,7 @@ def serve(settings: ServeSettings) -> None:
     clock = SystemClock()
     front = Front(settings.front, settings.limits.http, clock)
     instance = build_instance(settings, clock, metrics, new_boot_id())
+    front.measure(metrics.registry)
     server = front.bind()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, instance, metrics, front, server.counters))

@@ -43,7 +43,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     def bind(*_: Any) -> None:
         raise AssertionError("it would have listened")
 
-    monkeypatch.setattr("poolmuster.wiring.serve.bind", bind)
+    monkeypatch.setattr("poolmuster.wiring.front.bind", bind)
 
 
 def one_line(result: Result, code: int) -> str:

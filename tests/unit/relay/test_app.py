@@ -96,12 +96,9 @@ async def test_what_is_not_there_is_a_problem(tmp_path: Path) -> None:
     assert (await ask(crew, "/status", host="evil.example.com"))[0] == 421
 
 
-def test_every_metric_and_flag_is_documented(tmp_path: Path) -> None:
-    from poolmuster.cli.relay import command
+def test_every_metric_is_documented(tmp_path: Path) -> None:
     from poolmuster.relay.metrics import CrewCollector
 
     page = (Path(__file__).parents[3] / "docs" / "relay.md").read_text()
     for family in CrewCollector(crew_of(World(), tmp_path / "pools.toml")).collect():
         assert f"`{family.name}{'_total' if family.type == 'counter' else ''}`" in page, family.name
-    for param in command.params:
-        assert f"`{param.opts[0]}" in page, param.opts[0]

@@ -1,0 +1,93 @@
+"""``poolmuster token``: make bearer tokens."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from poolmuster.cli.ending import ExitCode, describe, say
+from poolmuster.cli.options import Group, fail_usage, option
+from poolmuster.cli.options import command as make_command
+from poolmuster.identity.credentials_file import credentials_line, parse_credentials
+from poolmuster.identity.tokens import digest_of, new_token
+from poolmuster.model.access import Role
+from poolmuster.model.errors import InvalidInput
+
+WHO, WHERE = "Who it is for", "Where it goes"
+
+
+@click.group("token", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Make bearer tokens."""
+
+
+@make_command("create")
+@option("--name", required=True, group=WHO, help="Who it is for, as the log will call them.")
+@option(
+    "--role",
+    "roles",
+    type=click.Choice([role.value for role in Role]),
+    multiple=True,
+    required=True,
+    group=WHO,
+    help="What it may do. Repeatable.",
+)
+@option(
+    "--cluster", "clusters", multiple=True, group=WHO, help="Cluster ids it may register, as eu-* or *. Repeatable."
+)
+@option(
+    "--days",
+    type=click.IntRange(min=1, max=36_500),
+    group=WHO,
+    help="It counts for so many days; else until taken out.",
+)
+@option(
+    "--token-out",
+    type=click.Path(dir_okay=False),
+    group=WHERE,
+    help="Write the token here, for its owner alone, and print only the line.",
+)
+@click.pass_context
+def create(ctx: click.Context, /, **flags: Any) -> int:
+    """Make a token: prints it, once, and then its line for the file that --auth-tokens names.
+
+    The line holds the token's SHA-256 and not the token.
+    """
+    token = new_token()
+    expires = datetime.now(UTC) + timedelta(days=flags["days"]) if flags["days"] else None
+    line = credentials_line(
+        flags["name"],
+        sha256=digest_of(token.encode()).hex(),
+        roles=tuple(dict.fromkeys(flags["roles"])),
+        clusters=flags["clusters"],
+        expires=expires,
+    )
+    try:
+        parse_credentials(line.encode())
+    except InvalidInput as error:
+        raise click.UsageError(describe(error), ctx) from error
+    if flags["token_out"] is None:
+        click.echo(token)
+    else:
+        _save(ctx, flags["token_out"], token)
+    click.echo(line)
+    if flags["token_out"] is None:
+        say("poolmuster: the first line is the token, which nothing can show again; the second goes into the file.")
+    return ExitCode.GOOD
+
+
+def _save(ctx: click.Context, path: str, token: str) -> None:
+    """Never over what is there: it may be the token that somebody uses."""
+    try:
+        with open(path, "x", encoding="ascii", opener=_for_its_owner) as file:  # a Path takes no opener
+            file.write(token + "\n")
+    except OSError as error:
+        fail_usage(ctx, "--token-out", f"{path} cannot be written: {error.strerror}.")
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+command.add_command(create)
