@@ -224,9 +224,11 @@ class Service:
         """``DELETE /pools/{key}``."""
         return await self.request("DELETE", path_of(PoolKey(cluster, "n", name)) + query)
 
-    async def watch(self, query: str = "", last_id: str | None = None, *, sse: bool = True) -> Stream:
+    async def watch(
+        self, query: str = "", last_id: str | None = None, *, sse: bool = True, headers: dict[str, str] | None = None
+    ) -> Stream:
         """Open a watch and let it say what it has to say at once."""
-        headers = {} if sse else {"accept": NDJSON}
+        headers = dict(headers or {}) | ({} if sse else {"accept": NDJSON})
         if last_id is not None:
             headers["last-event-id"] = last_id
         stream = Stream(self.app, "/pools/watch" + query, headers)

@@ -83,9 +83,9 @@ def build_apps(
         Route("/metrics", Resource(GET=meta.metrics)),
     ]
 
-    def shell(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:
+    def shell(paths: Paths, *, loopback_only: bool) -> ASGIApp:
         return Shell(
-            Paths(routes, not_found=not_found),
+            paths,
             headers=service_headers(instance),
             sources=lambda: instance.projection.completeness().sources,
             loopback_only=loopback_only,
@@ -94,8 +94,8 @@ def build_apps(
         )
 
     return Apps(
-        main=shell(main, guard(_not_found), loopback_only=entrance.loopback_only),
-        health=shell(health, _not_found, loopback_only=entrance.health_loopback_only),
+        main=shell(Paths(main, not_found=_not_found, guard=guard), loopback_only=entrance.loopback_only),
+        health=shell(Paths(health, not_found=_not_found), loopback_only=entrance.health_loopback_only),
     )
 
 

@@ -1,0 +1,201 @@
+"""Who presents this, and does it still count: on a clock that the test moves."""
+
+from collections.abc import Callable
+
+import pytest
+
+from poolmuster.identity.authenticator import REMEMBERED, CredentialAuthenticator
+from poolmuster.identity.credentials_file import parse_credentials
+from poolmuster.identity.tokens import digest_of, new_token
+from poolmuster.model.access import AccountProof, CertificateProof, NotProved, RefusalReason
+from poolmuster.ports.authenticator import Admission
+from tests.support.clock import ManualClock
+
+DAY_MS = 86_400_000
+
+
+class World:
+    """An authenticator with a file that the test writes, and stand-ins for authorities and signing keys."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.credentials = parse_credentials(b"# nobody")
+        self.anchors = {b"anchor"}
+        self.keys = {b"key"}
+        self.proved: list[str] = []
+        self.auth = CredentialAuthenticator(
+            lambda: self.credentials, clock, accounts=self, trusts=lambda anchor: anchor in self.anchors
+        )
+
+    def write(self, content: str) -> None:
+        self.credentials = parse_credentials(content.encode())
+        self.auth.begin_generation()
+
+    def prove(self, token: str, known: Callable[[str, str, str], bool]) -> AccountProof:
+        self.proved.append(token)
+        if not known("https://i", "ns", "sa"):
+            raise NotProved(RefusalReason.UNKNOWN_ACCOUNT, "")
+        return AccountProof("https://i", "ns", "sa", b"key", self.clock.wall_ms() + 1000)
+
+    def holds(self, proof: AccountProof) -> bool:
+        return proof.key in self.keys
+
+    def refused(self, authorization: bytes | None, certificate: CertificateProof | None = None) -> RefusalReason:
+        with pytest.raises(NotProved) as refused:
+            self.auth.admit(authorization, certificate)
+        return refused.value.reason
+
+
+@pytest.fixture
+def world(clock: ManualClock) -> World:
+    return World(clock)
+
+
+def bearer(token: str, scheme: str = "Bearer ") -> bytes:
+    return f"{scheme}{token}".encode()
+
+
+def line(name: str, token: str, more: str = "") -> str:
+    return f'{name} = {{sha256 = "{digest_of(token.encode()).hex()}", roles = ["read"]{more}}}\n'
+
+
+def certificate(uri: str, expires_at_ms: int, anchor: bytes = b"anchor") -> CertificateProof:
+    return CertificateProof((uri,), (), anchor, expires_at_ms)
+
+
+def test_a_known_token_is_admitted_however_the_scheme_is_written(world: World) -> None:
+    token = new_token()
+    world.write(line("a", token))
+    for scheme in ("Bearer ", "bearer ", "BEARER   "):
+        assert world.auth.admit(bearer(token, scheme), None).principal.name == "a"
+    assert world.auth.admit(bearer(token), None) is world.auth.admit(bearer(token), None), "it is remembered"
+
+
+def test_what_is_not_known_or_malformed_is_refused_with_its_reason(world: World) -> None:
+    token = new_token()
+    world.write(line("a", token))
+    assert world.refused(None) is RefusalReason.MISSING
+    for header in (
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Basic " + token.encode(),
+        token.encode(),
+        b"Bearer a b",
+        b"Bearer \xe9",
+    ):
+        assert world.refused(header) is RefusalReason.MALFORMED, header
+    for wrong in (token[:-1], token + "x", token.swapcase(), new_token(), digest_of(token.encode()).hex()):
+        assert world.refused(bearer(wrong)) is RefusalReason.UNKNOWN_TOKEN
+
+
+def test_a_revoked_token_is_refused_from_the_next_generation_on(world: World) -> None:
+    token = new_token()
+    world.write(line("a", token))
+    admission = world.auth.admit(bearer(token), None)
+    world.write("# nobody")
+    assert world.refused(bearer(token)) is RefusalReason.UNKNOWN_TOKEN
+    with pytest.raises(NotProved):
+        world.auth.renew(admission)
+
+
+def test_an_admission_is_renewed_as_what_it_has_become(world: World) -> None:
+    token = new_token()
+    world.write(line("a", token))
+    admission = world.auth.admit(bearer(token), None)
+    assert world.auth.renew(admission) is admission
+    world.write(line("b", token, ", streams = 1"))
+    renewed = world.auth.renew(admission)
+    assert (renewed.principal.name, renewed.principal.streams) == ("b", 1)
+
+
+def test_a_line_ends_when_it_says_so_on_remembered_admissions_too(world: World) -> None:
+    token = new_token()
+    ends_ms = world.clock.wall_ms() // 1000 * 1000 + 2000
+    world.write(line("a", token, f", expires = {instant(ends_ms)}"))
+    admission = world.auth.admit(bearer(token), None)
+    assert admission.expires_at_ms == ends_ms
+    world.clock.step_wall(ends_ms - world.clock.wall_ms() - 1)
+    world.auth.admit(bearer(token), None)
+    world.clock.step_wall(1)
+    assert world.refused(bearer(token)) is RefusalReason.EXPIRED
+    with pytest.raises(NotProved):
+        world.auth.renew(admission)
+
+
+def instant(wall_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_a_certificate_counts_while_its_name_its_authority_and_its_time_do(world: World) -> None:
+    world.write('a = {uri = "spiffe://x/a", roles = ["read"]}')
+    proof = certificate("spiffe://x/a", world.clock.wall_ms() + DAY_MS)
+    admission = world.auth.admit(None, proof)
+    assert admission.principal.name == "a"
+    assert world.refused(None, certificate("spiffe://x/b", proof.expires_at_ms)) is RefusalReason.UNKNOWN_CERTIFICATE
+    world.anchors = {b"another"}
+    world.auth.begin_generation()
+    assert world.refused(None, proof) is RefusalReason.UNTRUSTED_AUTHORITY
+    world.anchors = {b"anchor"}
+    world.auth.begin_generation()
+    world.auth.admit(None, proof)
+    world.clock.step_wall(DAY_MS)
+    assert world.refused(None, proof) is RefusalReason.EXPIRED
+
+
+def test_what_is_said_aloud_counts_and_not_the_certificate(world: World) -> None:
+    world.write('a = {uri = "spiffe://x/a", roles = ["read"]}')
+    proof = certificate("spiffe://x/a", world.clock.wall_ms() + DAY_MS)
+    assert world.refused(bearer("wrong"), proof) is RefusalReason.UNKNOWN_TOKEN
+
+
+def test_without_authorities_no_certificate_counts(world: World) -> None:
+    world.write('a = {uri = "spiffe://x/a", roles = ["read"]}')
+    bare = CredentialAuthenticator(lambda: world.credentials, world.clock)
+    with pytest.raises(NotProved):
+        bare.admit(None, certificate("spiffe://x/a", world.clock.wall_ms() + DAY_MS))
+
+
+def test_a_service_account_is_proved_once_and_judged_again(world: World) -> None:
+    jwt = "aaa.bbb.ccc"
+    world.write("# nobody")
+    assert world.refused(bearer(jwt)) is RefusalReason.UNKNOWN_ACCOUNT
+    world.write('a = {issuer = "https://i", service_account = "ns/sa", roles = ["read"]}')
+    admission = world.auth.admit(bearer(jwt), None)
+    assert world.auth.admit(bearer(jwt), None) is admission
+    assert world.proved == [jwt, jwt], "not for the third"
+    world.keys = set()
+    world.auth.begin_generation()
+    with pytest.raises(NotProved) as refused:
+        world.auth.renew(admission)
+    assert refused.value.reason is RefusalReason.UNKNOWN_KEY
+
+
+def test_a_service_accounts_token_ends_with_itself(world: World) -> None:
+    world.write('a = {issuer = "https://i", service_account = "ns/sa", roles = ["read"]}')
+    admission = world.auth.admit(bearer("a.b.c"), None)
+    world.clock.step_wall(1000)
+    with pytest.raises(NotProved) as refused:
+        world.auth.renew(admission)
+    assert refused.value.reason is RefusalReason.EXPIRED
+
+
+def test_a_token_with_dots_that_has_a_line_is_a_token(world: World) -> None:
+    world.write(line("a", "x.y.z"))
+    assert world.auth.admit(bearer("x.y.z"), None).principal.name == "a"
+    assert world.proved == []
+
+
+def test_what_is_remembered_is_bounded_and_never_what_was_presented(world: World) -> None:
+    token = new_token()
+    world.write(line("a", token))
+    first: Admission = world.auth.admit(bearer(token), None)
+    for spaces in range(REMEMBERED + 5):
+        world.auth.admit(b"Bearer" + b" " * (spaces + 2) + token.encode(), None)
+    remembered = world.auth._admitted
+    assert len(remembered) == REMEMBERED
+    assert not any(token.encode() in key for key in remembered if isinstance(key, bytes))
+    assert token not in repr(first)
+    assert world.auth.admit(bearer(token), None) is not first, "the oldest was forgotten"

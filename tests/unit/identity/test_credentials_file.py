@@ -1,0 +1,176 @@
+"""The credentials file: what it may say, and what a mistake in it shows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poolmuster.identity.credentials_file import Credentials, credentials_line, parse_credentials
+from poolmuster.identity.tokens import digest_of, new_token
+from poolmuster.model.access import AccountProof, CertificateProof, NotProved, RefusalReason, Role, TokenProof
+from poolmuster.model.errors import InvalidInput
+
+DIGEST = "ab" * 32
+
+
+def proof_of(token: str) -> TokenProof:
+    return TokenProof(digest_of(token.encode()))
+
+
+def certificate(*, uris: tuple[str, ...] = (), dns: tuple[str, ...] = ()) -> CertificateProof:
+    return CertificateProof(uris, dns, b"anchor", 10**15)
+
+
+def test_a_line_says_who_a_token_is_and_what_it_may_do() -> None:
+    token = new_token()
+    digest = digest_of(token.encode()).hex()
+    found = parse_credentials(
+        f'relay = {{sha256 = "{digest.upper()}", roles = ["register"], clusters = ["eu-*"], streams = 3, '
+        "pools_per_cluster = 7, expires = 1970-01-01T00:00:01.5Z}".encode()
+    ).known(proof_of(token))
+    principal = found.principal
+    assert (principal.name, principal.streams, principal.pools_per_cluster) == ("relay", 3, 7)
+    assert found.expires_at_ms == 1500
+    assert principal.may(Role.REGISTER)
+    assert not principal.may(Role.READ)
+    assert principal.may_speak_for("eu-1")
+    assert not principal.may_speak_for("us-1")
+
+
+def test_old_and_new_tokens_stand_side_by_side() -> None:
+    old, new = new_token(), new_token()
+    digests = ", ".join(f'"{digest_of(token.encode()).hex()}"' for token in (old, new))
+    found = parse_credentials(f'a = {{sha256 = [{digests}], roles = ["read"]}}'.encode())
+    assert found.known(proof_of(old)) is found.known(proof_of(new))
+
+
+def test_a_certificate_is_known_by_its_names_uris_first() -> None:
+    found = parse_credentials(
+        b'a = {uri = "spiffe://x/a", roles = ["read"]}\n'
+        b'b = {dns = ["B.example", "c.example"], roles = ["read"]}\n'
+        b'c = {uri = "spiffe://x/c", roles = ["read"]}\n'
+    )
+    both = certificate(uris=("spiffe://x/zzz", "spiffe://x/c", "spiffe://x/a"), dns=("b.example",))
+    assert found.known(both).principal.name == "c"
+    assert found.known(certificate(dns=("other.example", "b.EXAMPLE"))).principal.name == "b"
+    for stranger in (certificate(), certificate(uris=("spiffe://x/A",)), certificate(dns=("*.example",))):
+        with pytest.raises(NotProved) as refused:
+            found.known(stranger)
+        assert refused.value.reason is RefusalReason.UNKNOWN_CERTIFICATE
+
+
+def test_a_service_account_is_known_by_issuer_namespace_and_name() -> None:
+    found = parse_credentials(b'a = {issuer = "https://i", service_account = "ns/sa", roles = ["read"]}')
+    assert found.known(AccountProof("https://i", "ns", "sa", b"k", 1)).principal.name == "a"
+    for account in (("https://j", "ns", "sa"), ("https://i", "sa", "ns"), ("https://i", "ns", "SA")):
+        with pytest.raises(NotProved) as refused:
+            found.known(AccountProof(*account, b"k", 1))
+        assert refused.value.reason is RefusalReason.UNKNOWN_ACCOUNT
+
+
+def test_patterns_match_whole_ids_exactly_as_they_are_written() -> None:
+    def speaks_for(pattern: str, cluster_id: str) -> bool:
+        line = credentials_line("a", sha256=DIGEST, roles=("register",), clusters=(pattern,))
+        principal = parse_credentials(line.encode()).known(TokenProof(bytes.fromhex(DIGEST))).principal
+        return principal.may_speak_for(cluster_id)
+
+    assert speaks_for("*", "anything\nat all")
+    assert speaks_for("eu-?", "eu-1")
+    assert speaks_for("eu-[12]", "eu-2")
+    assert speaks_for("a[*]", "a*")
+    for pattern, cluster_id in (
+        ("eu-1", "EU-1"),
+        ("eu-1", "eu-1\n"),
+        ("eu-*", "xeu-1"),
+        ("eu-?", "eu-"),
+        ("a.c", "abc"),
+        ("\u00e9", "e\u0301"),
+        ("eu-1", "eu-\uff11"),
+    ):
+        assert not speaks_for(pattern, cluster_id), (pattern, cluster_id)
+
+
+def test_admin_may_everything_and_register_alone_not_even_read() -> None:
+    found = parse_credentials(
+        f'a = {{sha256 = "{DIGEST}", roles = ["admin"]}}\nb = {{uri = "x:y", roles = ["peer"]}}\n'.encode()
+    )
+    admin = found.known(TokenProof(bytes.fromhex(DIGEST))).principal
+    assert all(admin.may(role) for role in Role)
+    assert admin.may_speak_for("anything")
+    peer = found.known(certificate(uris=("x:y",))).principal
+    assert [role for role in Role if peer.may(role)] == [Role.PEER]
+    assert not peer.may_speak_for("anything")
+
+
+SECRET = "pmt_planted-secret-0123456789abcdefghijklmnop"
+
+BAD = {
+    "nothing": b" \n",
+    "not UTF-8": b'a = "\xff"',
+    "not TOML": f"{SECRET}".encode(),
+    "half a line": f'a = {{sha256 = "{SECRET}'.encode(),
+    "no table": f'a = "{SECRET}"'.encode(),
+    "no way": b'a = {roles = ["read"]}',
+    "two ways": f'a = {{sha256 = "{DIGEST}", uri = "x:y", roles = ["read"]}}'.encode(),
+    "an issuer alone": f'a = {{sha256 = "{DIGEST}", issuer = "i", roles = ["read"]}}'.encode(),
+    "an account without issuer": b'a = {service_account = "a/b", roles = ["read"]}',
+    "an account that is none": b'a = {issuer = "i", service_account = "b", roles = ["read"]}',
+    "an account with a slash too many": b'a = {issuer = "i", service_account = "a/b/c", roles = ["read"]}',
+    "the token itself": f'a = {{sha256 = "{SECRET}", roles = ["read"]}}'.encode(),
+    "a digest too short": b'a = {sha256 = "abcd", roles = ["read"]}',
+    "a digest with spaces": f'a = {{sha256 = "{"ab " * 21}a", roles = ["read"]}}'.encode(),
+    "an unknown member": f'a = {{token = "{SECRET}", roles = ["read"]}}'.encode(),
+    "no role": f'a = {{sha256 = "{DIGEST}", roles = []}}'.encode(),
+    "an unknown role": f'a = {{sha256 = "{DIGEST}", roles = ["root"]}}'.encode(),
+    "register without clusters": f'a = {{sha256 = "{DIGEST}", roles = ["register"]}}'.encode(),
+    "clusters without register": f'a = {{sha256 = "{DIGEST}", roles = ["read"], clusters = ["*"]}}'.encode(),
+    "an empty pattern": f'a = {{sha256 = "{DIGEST}", roles = ["register"], clusters = [""]}}'.encode(),
+    "no streams": f'a = {{sha256 = "{DIGEST}", roles = ["read"], streams = 0}}'.encode(),
+    "streams that are true": f'a = {{sha256 = "{DIGEST}", roles = ["read"], streams = true}}'.encode(),
+    "a local time": f'a = {{sha256 = "{DIGEST}", roles = ["read"], expires = 2030-01-01T00:00:00}}'.encode(),
+    "a name twice": f'a = {{sha256 = "{DIGEST}", roles = ["read"]}}\na = {{uri = "x:y", roles = ["read"]}}'.encode(),
+    "a token twice": (
+        f'a = {{sha256 = "{DIGEST}", roles = ["read"]}}\nb = {{sha256 = "{DIGEST.upper()}", roles = ["admin"]}}'
+    ).encode(),
+    "a URI that is none": b'a = {uri = "x", roles = ["read"]}',
+    "an empty name": f'"" = {{sha256 = "{DIGEST}", roles = ["read"]}}'.encode(),
+    "a name with a line end": f'"a\\n" = {{sha256 = "{DIGEST}", roles = ["read"]}}'.encode(),
+    "a long name": f'"{"a" * 129}" = {{sha256 = "{DIGEST}", roles = ["read"]}}'.encode(),
+    "deep nesting": b"a = " + b"[" * 10_000,
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD.keys())
+def test_a_mistake_is_one_clear_error_that_shows_no_secret(content: bytes) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_credentials(content)
+    text = f"{refused.value.detail} {refused.value.faults!r}"
+    assert SECRET not in text
+    assert DIGEST not in text.lower()
+
+
+def test_a_file_of_comments_lets_nobody_in() -> None:
+    found = parse_credentials(b"\xef\xbb\xbf# nobody\n")
+    with pytest.raises(NotProved) as refused:
+        found.known(proof_of("x"))
+    assert refused.value.reason is RefusalReason.UNKNOWN_TOKEN
+
+
+def test_no_repr_shows_a_digest() -> None:
+    line = credentials_line("a", sha256=DIGEST, roles=("read",))
+    found = parse_credentials(line.encode())
+    assert repr(found) == "Credentials(1 tokens, 0 uris, 0 dns_names, 0 accounts)"
+    assert "abab" not in repr(found.known(TokenProof(bytes.fromhex(DIGEST))))
+
+
+@given(
+    name=st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and text.isprintable()),
+    clusters=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20), min_size=1).map(
+        tuple
+    ),
+)
+def test_the_line_that_is_printed_is_the_line_that_is_read(name: str, clusters: tuple[str, ...]) -> None:
+    line = credentials_line(name, sha256=DIGEST, roles=("register", "read"), clusters=clusters)
+    assert "\n" not in line
+    found: Credentials = parse_credentials(line.encode())
+    principal = found.known(TokenProof(bytes.fromhex(DIGEST))).principal
+    assert (principal.name, principal.clusters.patterns) == (name, clusters)
