@@ -1,0 +1,120 @@
+"""The flags of every program that listens: what is refused before anything listens, and in which words."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from poolmuster.cli.main import cli
+
+RELAY = ("relay", "--frontend", "http://127.0.0.1:1", "--cluster-id", "c", "--name", "a")
+PROGRAMS = {"serve": ("serve",), "relay": RELAY}
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(params=PROGRAMS)
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a program up to where it would take its address."""
+    for place in ("serve", "relay"):
+        monkeypatch.setattr(f"poolmuster.cli.{place}.configure_logging", lambda *_: None)
+
+    def bind(*_: object) -> None:
+        raise AssertionError("it went as far as to listen")
+
+    monkeypatch.setattr("poolmuster.wiring.front.bind", bind)
+
+    def run(*args: str, **env: str) -> Result:
+        return CliRunner().invoke(cli, [*PROGRAMS[request.param], *args], prog_name="poolmuster", env=env)
+
+    return run
+
+
+def one_line(result: Result) -> str:
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+OTHERS_REACH_IT = (
+    "0.0.0.0:0",
+    ":0",
+    "[::]:0",
+    "10.0.0.1:0",
+    "[fe80::1]:0",
+    "[::ffff:0.0.0.0]:0",
+    "[::ffff:10.0.0.1]:0",
+    "example.com:0",
+    "localhost.example.com:0",
+    "0:0",
+    "127.0.0.1.example.com:0",
+)
+
+
+@pytest.mark.parametrize("address", OTHERS_REACH_IT)
+def test_an_address_that_others_reach_is_refused_without_credentials(run: Run, address: str) -> None:
+    line = one_line(run("--listen", address))
+    assert "--auth-tokens" in line
+    assert "--allow-anonymous" in line
+    assert "no credentials are set" in one_line(run(POOLMUSTER_LISTEN=address))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0", "localhost:0", "127.9.9.9:0", "[::ffff:127.0.0.1]:0"])
+def test_loopback_needs_none(run: Run, address: str) -> None:
+    assert isinstance(run("--listen", address).exception, AssertionError)
+
+
+@pytest.mark.parametrize("address", OTHERS_REACH_IT)
+def test_either_way_out_lets_it_listen(run: Run, address: str, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("# nobody\n")
+    for way_out in (("--allow-anonymous",), ("--auth-tokens", str(tokens))):
+        assert isinstance(run("--listen", address, *way_out).exception, AssertionError), way_out
+
+
+def test_a_certificate_alone_says_nothing_about_who_is_let_in(run: Run, tmp_path: Path) -> None:
+    flags = ("--tls-cert-path", str(tmp_path / "c"), "--tls-key-path", str(tmp_path / "k"))
+    assert "no credentials are set" in one_line(run("--listen", ":0", *flags))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--tls-cert-path", "c"), "--tls-cert-path needs --tls-key-path"),
+        (("--tls-key-path", "k"), "--tls-key-path needs --tls-cert-path"),
+        (("--tls-client-ca", "a"), "--tls-client-ca needs --tls-cert-path"),
+        (
+            ("--tls-cert-path", "c", "--tls-key-path", "k", "--tls-client-ca", "a"),
+            "--tls-client-ca needs --auth-tokens",
+        ),
+        (("--auth-oidc", "https://i=keys.json"), "--auth-oidc needs --auth-tokens"),
+        (("--auth-tokens", "t", "--allow-anonymous"), "--allow-anonymous contradicts --auth-tokens"),
+        (("--auth-oidc-audience", "a"), "--auth-oidc-audience works only with --auth-oidc"),
+        (("--auth-oidc-refresh-secs", "5"), "--auth-oidc-refresh-secs works only with --auth-oidc"),
+        (("--auth-oidc-ca-cert", "a"), "--auth-oidc-ca-cert works only with --auth-oidc"),
+        (("--auth-oidc-token-file", "a"), "--auth-oidc-token-file works only with --auth-oidc"),
+        (
+            ("--auth-tokens", "t", "--auth-oidc", "https://i=a", "--auth-oidc", "https://i=b"),
+            "--auth-oidc names the issuer 'https://i' twice",
+        ),
+        (("--auth-oidc", "https://i"), "--auth-oidc"),
+        (("--auth-tokens", "none/at/all"), "--auth-tokens: none/at/all: cannot be read: No such file or directory"),
+        (("--health-listen", "9090"), "--health-listen"),
+    ],
+)
+def test_what_contradicts_itself_is_one_line_that_names_the_flag(run: Run, flags: tuple[str, ...], words: str) -> None:
+    assert words in one_line(run(*flags))
+
+
+def test_a_credentials_file_that_cannot_be_used_stops_the_start(run: Run, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    for content, words in (
+        ("", "is empty"),
+        ("a = 1", "a: is {...}"),
+        ('a = {sha256 = "pmt_x", roles = []}', "no role"),
+    ):
+        tokens.write_text(content)
+        line = one_line(run("--auth-tokens", str(tokens)))
+        assert words in line
+        assert "pmt_x" not in line
