@@ -10,12 +10,13 @@ from pathlib import Path
 
 import uvloop
 
-from bench import churn, expiry, fanout, heartbeats, lists, memory, table
+from bench import churn, credentials, expiry, fanout, heartbeats, lists, memory, table
 from bench.programs import LOAD_CORE, SERVER_CORE
 from bench.results import Results
 
 PARTS: dict[str, Callable[[Results], Awaitable[None]]] = {
     "heartbeats": heartbeats.run,
+    "credentials": credentials.run,
     "lists": lists.run,
     "fanout": fanout.run,
     "expiry": expiry.run,

@@ -40,10 +40,10 @@ def get(path: str, *headers: str) -> bytes:
     return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
 
 
-def post(body: bytes) -> bytes:
+def post(body: bytes, *headers: str) -> bytes:
     """A registration."""
-    head = f"POST /pools HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    return head.encode() + HEAD_END + body
+    own = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    return "\r\n".join(["POST /pools HTTP/1.1", *own, *headers]).encode() + HEAD_END + body
 
 
 class Connection(asyncio.Protocol):

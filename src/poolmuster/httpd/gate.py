@@ -62,7 +62,18 @@ class Gate:
         """
         if "GET" in roles:
             roles["HEAD"] = roles["GET"]
-        return _Guarded(self, app, roles)
+        return _Unguarded(app) if self.is_open else _Guarded(self, app, roles)
+
+
+class _Unguarded:
+    """Behind an open gate."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["admission"] = UNASKED
+        await self._app(scope, receive, send)
 
 
 class _Guarded:

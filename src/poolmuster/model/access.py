@@ -20,13 +20,17 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
+JUDGED_LIMIT = 256
+"""Cluster ids that each set of patterns remembers its answer for."""
+
+
 class Clusters:
     """The cluster ids that somebody may speak for, as shell-style patterns: ``*``, ``?`` and ``[seq]``.
 
     Matched whole, case counts, and nothing is normalised: two ids that look alike are two ids.
     """
 
-    __slots__ = ("_exact", "_matchers", "patterns")
+    __slots__ = ("_exact", "_judged", "_matchers", "patterns")
 
     def __init__(self, patterns: tuple[str, ...] = ()) -> None:
         self.patterns = patterns
@@ -35,8 +39,16 @@ class Clusters:
             re.compile(translate(pattern)).fullmatch for pattern in patterns if pattern not in self._exact
         )
 
+        self._judged: dict[str, bool] = {}
+
     def __contains__(self, cluster_id: str) -> bool:
-        return cluster_id in self._exact or any(match(cluster_id) for match in self._matchers)
+        # A relay asks for the same few at every heartbeat, and a regular expression takes a microsecond.
+        judged = self._judged.get(cluster_id)
+        if judged is None:
+            judged = cluster_id in self._exact or any(match(cluster_id) for match in self._matchers)
+            if len(self._judged) < JUDGED_LIMIT:
+                self._judged[cluster_id] = judged
+        return judged
 
     def __repr__(self) -> str:
         return f"Clusters({self.patterns!r})"
