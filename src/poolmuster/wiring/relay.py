@@ -89,10 +89,10 @@ async def _relay(settings: RelaySettings, client: ClientSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        services = Services(await stack.enter_async_context(open_session(client)), client)
+        clock, boot_id = SystemClock(), secrets.token_hex(6)
+        services = Services(await stack.enter_async_context(open_session(client, clock)), client)
         probes = await stack.enter_async_context(open_probe_session())
         prober = Prober(probes)
-        clock, boot_id = SystemClock(), secrets.token_hex(6)
 
         def agent(pool: PoolSettings) -> Agent:
             return Agent(
