@@ -88,7 +88,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     Registers the pool while its server is healthy and serves a model, and sends that again at every heartbeat.
     Nothing else that is down ends it.
     """
-    client = client_settings(flags)
+    client = client_settings(ctx, flags)
     settings = settings_of(ctx, flags, client.urls)
     configure_logging(flags["log_format"], flags["log_level"])
     # Imported late, so that --help and mistakes do not wait for a web server.

@@ -6,6 +6,7 @@ useless leaves the last good content in use, and the log says so once.
 """
 
 import logging
+import math
 import ssl
 
 from poolmuster.client.settings import ClientSettings
@@ -64,6 +65,11 @@ class CredentialFiles:
         """Those that there are."""
         return tuple(files for files in (self.token, self.authorities, self.pair) if files is not None)
 
+    @property
+    def tls_state(self) -> tuple[bytes, ...]:
+        """What a context of TLS depends on."""
+        return tuple(files.value for files in (self.authorities, self.pair) if files is not None)
+
     def context(self) -> ssl.SSLContext:
         """A context of TLS by what they hold. Raises `InvalidInput` where ``SSL_CERT_FILE`` cannot be used."""
         context = trusting_the_system() if self.authorities is None else parse_authorities(self.authorities.value)
@@ -83,7 +89,7 @@ class Credentials:
         self._clock = clock
         self._files = CredentialFiles(settings)
         self._needs_tls = any(url.startswith("https:") for url in settings.urls)
-        self._next_look_ms = clock.monotonic_ms() + LOOK_INTERVAL_MS
+        self._next_look_ms = clock.monotonic_ms() + LOOK_INTERVAL_MS if self._files.all else math.inf
         self.authorization: str | None = None
         self.tls: ssl.SSLContext | bool = True
         if self._files.token is not None:
@@ -109,22 +115,25 @@ class Credentials:
 
     def refused(self) -> None:
         """They did not count: look again before the next call, whenever that is."""
-        self._next_look_ms = self._clock.monotonic_ms()
+        if self._files.all:
+            self._next_look_ms = self._clock.monotonic_ms()
 
     def counts_for(self, url: str) -> bool:
         """Whether anything is shown to what is behind ``url``."""
         return self.authorization is not None or (self._files.pair is not None and url.startswith("https:"))
 
     def _read(self) -> None:
-        changed = [files for files in self._files.all if files.refresh()]
-        for files in changed:
+        before = self._files.tls_state
+        for files in self._files.all:
+            if not files.refresh():
+                continue
             if files.problem is None:
                 log.info("Credentials were read again: %s", ", ".join(files.paths))
             else:
                 log.warning("A file is not usable; what it last held stays in use: %s", files.problem)
         if self._files.token is not None:
             self.authorization = self._files.token.value
-        if self._needs_tls and any(files is not self._files.token for files in changed):
+        if self._needs_tls and self._files.tls_state != before:
             try:
                 self.tls = self._files.context()
             except InvalidInput as error:  # SSL_CERT_FILE went away meanwhile
