@@ -54,7 +54,8 @@ def reason_of(error: BaseException, url: str = "") -> str:
 
 def _tls_fault(error: BaseException) -> ssl.SSLError | None:
     """The error of TLS that is behind ``error``."""
-    for candidate in (error, getattr(error, "os_error", None), error.__cause__):
+    # aiohttp's own are errors of TLS by their class only: what is known stands in the one that they wrap.
+    for candidate in (getattr(error, "certificate_error", None), getattr(error, "os_error", None), error.__cause__):
         if isinstance(candidate, ssl.SSLError):
             return candidate
     return None
