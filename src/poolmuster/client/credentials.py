@@ -101,6 +101,11 @@ class Credentials:
         return f"Credentials({', '.join(path for files in self._files.all for path in files.paths)})"
 
     @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the files now; what they last held is in use."""
+        return tuple(files.problem for files in self._files.all if files.problem is not None)
+
+    @property
     def is_due(self) -> bool:
         """Whether it is time to `look`."""
         return self._clock.monotonic_ms() >= self._next_look_ms

@@ -31,7 +31,12 @@ class Services:
 
     def __init__(self, session: Session, settings: ClientSettings) -> None:
         settings = msgspec.structs.replace(settings, answer_limit_bytes=ANSWER_LIMIT_BYTES)
+        self._credentials = session.credentials
         self._apis = [DiscoveryApi(url, session, settings) for url in settings.urls]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self._credentials.problems
 
     async def register(self, step: Register) -> Outcome:
         """Send one heartbeat, within the step's time."""

@@ -18,7 +18,7 @@ from poolmuster.client.credentials import LOOK_INTERVAL_MS
 from poolmuster.model.errors import PoolmusterError
 from tests.support.clock import ManualClock
 from tests.support.pki import DAY, Authority, Issued, from_now, replace_file
-from tests.unit.client.tls_server import Shown, TlsService, server_context, serving
+from tests.support.tls_service import Shown, TlsService, server_context, serving
 
 TOKEN = "sesame-that-shows-nowhere"
 PATIENCE_S = 20.0

@@ -5,13 +5,14 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from tests.support.pki import Issued, PairPaths
 
-LISTING = {"pools": [], "complete": True, "revision": "b.1", "sources": []}
+LISTING: dict[str, Any] = {"pools": [], "complete": True, "revision": "b.1", "sources": []}
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -23,7 +24,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class TlsService:
-    """Answers every request with an empty list, and ``/pools/watch`` with a watch that stays open."""
+    """Answers with ``document``, an empty list at first, and ``/pools/watch`` with a watch that stays open."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self.context = context
@@ -31,6 +32,7 @@ class TlsService:
         self.shown: list[Shown] = []
         self.open_ports: set[int] = set()
         self.status = 200
+        self.document: dict[str, Any] = LISTING
         self.over = asyncio.Event()
 
     @property
@@ -47,7 +49,7 @@ class TlsService:
         if self.status != 200:
             return web.json_response({"detail": "It says no."}, status=self.status, headers={"Location": "http://o/"})
         if request.path != "/pools/watch":
-            return web.json_response(LISTING)
+            return web.json_response(self.document)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         await response.write(msgspec.json.encode({"type": "snapshot", "id": "b.1.f", **LISTING}) + b"\n")
