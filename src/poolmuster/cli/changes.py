@@ -26,7 +26,7 @@ COLUMNS = ("TIME", "CHANGE", "POOL", "CAUSE", "REASON", "DETAIL")
 @discovery_options
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
-    settings, chosen = client_settings(values), filters(ctx, values)
+    settings, chosen = client_settings(ctx, values), filters(ctx, values)
     answer = run(_ask(settings, values["since"], chosen))
     if values["output"] == "json":
         show_json(answer.body)

@@ -25,9 +25,10 @@ from poolmuster.model.key import PoolKey
 )
 @option("--detail", help="More about why, for people.")
 @discovery_options
-def command(key: PoolKey, **values: Any) -> None:
+@click.pass_context
+def command(ctx: click.Context, /, key: PoolKey, **values: Any) -> None:
     """A relay that still runs registers its pool again with its next heartbeat."""
-    settings = client_settings(values)
+    settings = client_settings(ctx, values)
     run(_deregister(settings, key, values))
     whose = f", if {values['relay_id']!r} was the latest to register it" if values["relay_id"] else ""
     click.echo(f"{key_text(key)}: off the list{whose}")

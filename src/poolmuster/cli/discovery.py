@@ -1,6 +1,7 @@
 """What the operator's commands share: where the service is, the filters, and what they say of an estimated list."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from functools import reduce
 from typing import Any, TypeVar, cast
@@ -9,11 +10,13 @@ import click
 from click.core import ParameterSource
 
 from poolmuster.cli.ending import say
-from poolmuster.cli.options import Option, option
+from poolmuster.cli.options import Option, fail_usage, option, refuse_foreign
 from poolmuster.cli.times import duration
 from poolmuster.cli.values import URLS
 from poolmuster.client import ClientSettings, SourceReport
 from poolmuster.client.api import Filters
+from poolmuster.client.credentials import CredentialFiles, UnusableFile
+from poolmuster.client.credentials import log as client_log
 from poolmuster.client.settings import DEFAULT_URL
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,20 +31,43 @@ _FILTERS = {
 }
 
 
+GROUP = "Discovery service"
+_FILE = click.Path(dir_okay=False)
+_FILES = {
+    "--token-file": "File with the bearer token to show, read again on change.",
+    "--ca-cert": "File of certificates (PEM) to trust, instead of the system's, read again on change.",
+    "--client-cert": "File with the certificate (PEM) to show, and its key unless --client-key has it; likewise.",
+    "--client-key": "File with the key of that certificate (PEM), read again on change.",
+}
+
+
 def discovery_options(function: F) -> F:
     """Add the flags that say where the service is and how to talk to it; `client_settings` reads them."""
+    for flag, text in reversed(_FILES.items()):
+        function = option(flag, type=_FILE, group=GROUP, help=text)(function)
     return option(
         "--discovery",
         type=URLS,
         default=DEFAULT_URL,
-        group="Discovery service",
+        group=GROUP,
         help="Base URLs of instances of the discovery service, with commas between them.",
     )(function)
 
 
-def client_settings(values: dict[str, Any]) -> ClientSettings:
-    """Take what `discovery_options` added out of a command's values, as settings of its client."""
-    return ClientSettings(urls=values.pop("discovery"))
+def client_settings(ctx: click.Context, values: dict[str, Any]) -> ClientSettings:
+    """Take what `discovery_options` added out of a command's values, as settings of its client.
+
+    Stops with exit code 2 where a file cannot be used now.
+    """
+    files = {name: values.pop(name) for name in (flag[2:].replace("-", "_") for flag in _FILES)}
+    if files["client_cert"] is None:
+        refuse_foreign(ctx, "--client-cert", ["--client-key"])
+    settings = ClientSettings(urls=values.pop("discovery"), **files)
+    try:
+        CredentialFiles(settings)
+    except UnusableFile as error:
+        fail_usage(ctx, f"--{error.setting.replace('_', '-')}", error.detail)
+    return settings
 
 
 def filter_options(function: F) -> F:
@@ -70,9 +96,21 @@ def filters(ctx: click.Context, values: dict[str, Any]) -> Filters:
 T = TypeVar("T")
 
 
+class _Said(logging.Handler):
+    """What the client would log, as lines for people."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"poolmuster: {record.getMessage()}")
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's asynchronous part."""
-    return asyncio.run(work)
+    """Run a command's asynchronous part. What the client warns of is said on standard error."""
+    said = _Said(logging.WARNING)
+    client_log.addHandler(said)
+    try:
+        return asyncio.run(work)
+    finally:
+        client_log.removeHandler(said)
 
 
 def why_estimated(sources: tuple[SourceReport, ...]) -> str:

@@ -10,7 +10,11 @@ from typing import Any
 import click
 
 from poolmuster.cli.escape import visible
-from poolmuster.model.errors import InvalidInput, PoolmusterError
+from poolmuster.model.errors import Forbidden, InvalidInput, PoolmusterError, Unauthenticated
+
+NONE_SHOWN = "Pass --token-file, or --client-cert and --client-key to an https URL."
+NOT_ACCEPTED = "What --token-file or --client-cert holds is not known there, or no more: pass what is."
+NOT_ENOUGH = "Pass credentials that may, by --token-file or by --client-cert and --client-key."
 
 
 class ExitCode(IntEnum):
@@ -29,7 +33,11 @@ def say(text: str) -> None:
 
 
 def describe(error: PoolmusterError) -> str:
-    """An error of ours in one line, with each place that is at fault."""
+    """An error of ours in one line, with each place that is at fault, or what would help."""
+    if isinstance(error, Unauthenticated):
+        return f"{error.detail} {NOT_ACCEPTED if error.presented else NONE_SHOWN}"
+    if isinstance(error, Forbidden):
+        return f"{error.detail} {NOT_ENOUGH}"
     faults = error.faults if isinstance(error, InvalidInput) else ()
     places = (f"{fault.pointer}: {fault.detail}." if fault.pointer else f"({fault.detail})" for fault in faults)
     return " ".join([error.detail, *places])

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from poolmuster.cli.discovery import why_estimated
-from poolmuster.cli.ending import say
+from poolmuster.cli.ending import describe, say
 from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
 from poolmuster.cli.tables import drawn, on_terminal, show_json
@@ -64,7 +64,7 @@ async def first_contact(updates: Subscription, urls: int) -> None:
             failures += 1
             if not isinstance(update.error, NotReady) and failures >= urls:
                 raise update.error
-            say(f"poolmuster: {update.error.detail}")
+            say(f"poolmuster: {describe(update.error)}")
 
 
 async def objects(follower: Follower, updates: Subscription) -> None:
@@ -101,7 +101,7 @@ async def _lines(updates: Subscription) -> None:
 
 def _tell_connection(update: Update) -> None:
     if update.kind is UpdateKind.DISCONNECTED and update.error is not None:
-        say(f"poolmuster: {update.error.detail} Trying again; until then the list is as it was.")
+        say(f"poolmuster: {describe(update.error)} Trying again; until then the list is as it was.")
     elif update.kind is UpdateKind.OVERRUN:
         say("poolmuster: changes came faster than they could be printed; some are left out.")
 

@@ -27,7 +27,7 @@ def command(ctx: click.Context, /, **values: Any) -> int:
         raise click.UsageError("--require-complete is about one list; it does not go with --watch.", ctx)
     if values["watch"] and output == "name":
         raise click.UsageError("--watch works with --output table, wide and json.", ctx)
-    settings, chosen = client_settings(values), filters(ctx, values)
+    settings, chosen = client_settings(ctx, values), filters(ctx, values)
     if values["watch"]:
         from poolmuster.cli.live import watch  # drawing is not needed for one list
 

@@ -52,7 +52,7 @@ FLAGS = (
 @discovery_options
 @click.pass_context
 def command(ctx: click.Context, /, file: BinaryIO | None, **values: Any) -> None:
-    settings = client_settings(values)
+    settings = client_settings(ctx, values)
     if file is not None:
         refuse_foreign(ctx, "a registration by flags, without --file", FLAGS)
         body = file.read()

@@ -89,7 +89,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     Registers the pool while its server is healthy and serves a model, and sends that again at every heartbeat.
     Nothing else that is down ends it.
     """
-    client = client_settings(flags)
+    client = client_settings(ctx, flags)
     settings = settings_of(ctx, flags, client.urls)
     front = front_settings(ctx, flags)
     configure_logging(flags["log_format"], flags["log_level"])

@@ -32,8 +32,9 @@ class _Report(msgspec.Struct, frozen=True):
 @make_command("status", help="Show how each instance of the service is doing.")
 @option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="What to print.")
 @discovery_options
-def command(**values: Any) -> int:
-    reports = run(_ask_all(client_settings(values)))
+@click.pass_context
+def command(ctx: click.Context, /, **values: Any) -> int:
+    reports = run(_ask_all(client_settings(ctx, values)))
     if values["output"] == "json":
         for report in reports:
             error = None if report.error is None else describe(report.error)

@@ -33,8 +33,9 @@ class Step(msgspec.Struct, frozen=True):
 @click.argument("key", type=KEY, metavar="CLUSTER/NAMESPACE/NAME")
 @option("--model", help="Also ask whether the pool lists this model, by id or alias.")
 @discovery_options
-def command(key: PoolKey, model: str | None, **values: Any) -> int:
-    steps = run(_ask(client_settings(values), key, model))
+@click.pass_context
+def command(ctx: click.Context, /, key: PoolKey, model: str | None, **values: Any) -> int:
+    steps = run(_ask(client_settings(ctx, values), key, model))
     for step in steps:
         mark = {True: "ok", False: "FAILS", None: "note"}[step.good]
         click.echo(visible(f"{mark:<6} {step.name:<13} {step.text}"))

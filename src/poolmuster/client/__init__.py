@@ -13,7 +13,8 @@ from poolmuster.client.mirror import Usable
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Update, UpdateKind
 from poolmuster.client.synchronous import Client, SyncFollower, SyncSubscription
-from poolmuster.client.transport import open_session
+from poolmuster.client.transport import Session, open_session
+from poolmuster.model.errors import Forbidden, Unauthenticated
 
 __all__ = [
     "Answer",
@@ -24,13 +25,16 @@ __all__ = [
     "DiscoveryApi",
     "Document",
     "Follower",
+    "Forbidden",
     "Listing",
     "NotReady",
     "Refused",
+    "Session",
     "SourceReport",
     "Subscription",
     "SyncFollower",
     "SyncSubscription",
+    "Unauthenticated",
     "Unreachable",
     "Update",
     "UpdateKind",

@@ -6,7 +6,7 @@ else the error of `poolmuster.model.errors` that the answer stands for.
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypedDict
 from urllib.parse import quote, urlencode
@@ -18,14 +18,17 @@ from yarl import URL
 from poolmuster.client.answers import Answer, Document, Listing, Taken, read_listing
 from poolmuster.client.errors import BadAnswer, Unreachable, error_of
 from poolmuster.client.reading import read_body
+from poolmuster.client.reasons import reason_of
 from poolmuster.client.settings import ClientSettings
-from poolmuster.client.transport import call_timeout, proxy_of, reason_of
+from poolmuster.client.transport import Session, call_timeout, proxy_of
 from poolmuster.client.watch import WatchStream
+from poolmuster.model.errors import Unauthenticated
 from poolmuster.model.key import PoolKey
 from poolmuster.model.wire import RouterReplica
 
 ERROR_LIMIT_BYTES = 256 * 1024
 NDJSON = "application/x-ndjson"
+PROBLEM = "application/problem+json"
 
 Pairs = tuple[tuple[str, str], ...]
 """Query parameters in order; a name may come again."""
@@ -60,7 +63,7 @@ def pool_path(key: PoolKey) -> str:
 class DiscoveryApi:
     """One instance, by its base URL. The session is the caller's."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession, settings: ClientSettings) -> None:
+    def __init__(self, url: str, session: Session, settings: ClientSettings) -> None:
         self.url = url.rstrip("/")
         self._base = str(URL(self.url))
         self._session = session
@@ -128,20 +131,16 @@ class DiscoveryApi:
         headers = {"Accept": NDJSON, "Accept-Encoding": "identity"}
         if last_event_id is not None:
             headers["Last-Event-ID"] = last_event_id
+        answered = False
         try:
-            async with self._session.get(
-                self._at("/pools/watch", pairs),
-                headers=headers,
-                allow_redirects=False,
-                timeout=call_timeout(self._settings, None),
-                proxy=self._proxy,
-            ) as response:
+            async with await self._begin("GET", "/pools/watch", pairs, headers, None) as response:
+                answered = True
                 await self._check(response)
                 if response.content_type != NDJSON:
                     raise self._bad(f"its watch is {response.content_type}, not {NDJSON}")
                 yield WatchStream(response.content.iter_any(), response.headers.get("Poolmuster-Revision"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error, answered=answered) from error
 
     async def _call(
         self,
@@ -153,23 +152,37 @@ class DiscoveryApi:
         timeout_s: float | None = None,
         expects_body: bool = True,
     ) -> Answer:
+        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
+        timeout_s = timeout_s or self._settings.request_timeout_s
+        answered = False
         try:
-            async with self._session.request(
-                method,
-                self._at(path, pairs),
-                data=body,
-                headers={"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"}),
-                allow_redirects=False,
-                timeout=call_timeout(self._settings, timeout_s or self._settings.request_timeout_s),
-                proxy=self._proxy,
-            ) as response:
+            async with await self._begin(method, path, pairs, headers, timeout_s, body) as response:
+                answered = True
                 await self._check(response)
                 raw = await self._read(response, self._settings.answer_limit_bytes)
                 instance = response.headers.get("Poolmuster-Instance")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error, answered=answered) from error
         document = self._object(raw) if expects_body else {}
         return Answer(document=document, body=raw, instance=instance, status=response.status)
+
+    async def _begin(
+        self,
+        method: str,
+        path: str,
+        pairs: Pairs,
+        headers: Mapping[str, str],
+        timeout_s: float | None,
+        body: bytes | None = None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return await self._session.request(
+            method,
+            self._at(path, pairs),
+            headers=headers,
+            timeout=call_timeout(self._settings, timeout_s),
+            proxy=self._proxy,
+            body=body,
+        )
 
     def _at(self, path: str, pairs: Pairs) -> URL:
         query = "?" + urlencode(pairs, quote_via=quote, safe="") if pairs else ""
@@ -178,10 +191,21 @@ class DiscoveryApi:
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         if response.status >= 400:
             raw = await self._read(response, ERROR_LIMIT_BYTES)
-            raise error_of(self.url, response.status, response.headers, raw)
+            if self._wants_https(response, raw):
+                raise self._bad("it speaks TLS there: its URL begins with https")
+            error = error_of(self.url, response.status, response.headers, raw)
+            if isinstance(error, Unauthenticated):
+                self._session.credentials.refused()
+                error.presented = self._session.credentials.counts_for(self.url)
+            raise error
         if not 200 <= response.status < 300:
             redirect = ", and redirects are not followed" if 300 <= response.status < 400 else ""
             raise self._bad(f"it answered {response.status}{redirect}")
+
+    def _wants_https(self, response: aiohttp.ClientResponse, raw: bytes) -> bool:
+        """Whether this is what some servers of TLS say in the clear to whoever does not speak it."""
+        said = response.status == HTTPStatus.BAD_REQUEST and response.content_type != PROBLEM
+        return said and self.url.startswith("http:") and b"HTTPS" in raw
 
     async def _read(self, response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         body = await read_body(response, limit_bytes)
@@ -201,5 +225,5 @@ class DiscoveryApi:
     def _bad(self, what: str) -> BadAnswer:
         return BadAnswer(f"What answers at {self.url} is not the discovery service: {what}.")
 
-    def _unreachable(self, error: Exception) -> Unreachable:
-        return Unreachable(f"{self.url} cannot be reached: {reason_of(error)}.")
+    def _unreachable(self, error: Exception, *, answered: bool) -> Unreachable:
+        return Unreachable(f"{self.url} cannot be reached: {reason_of(error, '' if answered else self.url)}.")

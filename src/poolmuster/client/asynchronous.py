@@ -7,14 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from aiohttp import ClientSession
-
 from poolmuster.client.answers import Answer, Listing
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
 from poolmuster.client.errors import may_be_answered_elsewhere
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
-from poolmuster.client.transport import open_session
+from poolmuster.client.transport import Session, open_session
 from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.model.key import PoolKey, parse_key
@@ -57,12 +55,12 @@ class AsyncClient:
         self.settings = settings_of(urls)
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 - it spreads clients out, and guards nothing
-        self._session: ClientSession | None = None
+        self._session: Session | None = None
         self.apis: tuple[DiscoveryApi, ...] = ()
         """Each instance by itself."""
 
     async def __aenter__(self) -> Self:
-        session = self._session = open_session(self.settings)
+        session = self._session = open_session(self.settings, self._clock)
         self.apis = tuple(DiscoveryApi(url, session, self.settings) for url in self.settings.urls)
         return self
 

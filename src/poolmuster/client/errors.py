@@ -18,6 +18,7 @@ from poolmuster.model.errors import (
     PoolmusterError,
     RelayLeft,
     RequestTimeout,
+    Unauthenticated,
     Unavailable,
     UnknownParameter,
     UnsupportedMediaType,
@@ -68,6 +69,7 @@ def may_be_answered_elsewhere(error: PoolmusterError) -> bool:
 
 
 _PLAIN = (
+    Unauthenticated,
     Forbidden,
     MisdirectedHost,
     NotFound,

@@ -1,31 +1,89 @@
-"""The HTTP session all calls go through: timeouts, proxies, trust. No redirects, no cookies, no netrc."""
+"""The HTTP session all calls go through: timeouts, proxies, credentials. No redirects, no cookies, no netrc."""
 
-import os
-import ssl
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_address
+from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from yarl import URL
 
 from poolmuster import __version__
+from poolmuster.client.credentials import Credentials
 from poolmuster.client.settings import ClientSettings
-from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.system_clock import SystemClock
 
 USER_AGENT = f"poolmuster/{__version__}"
 
+log = logging.getLogger("poolmuster.client")
 
-def open_session(settings: ClientSettings) -> aiohttp.ClientSession:
-    """A session for ``settings``; close it. Raises `InvalidInput` if ``SSL_CERT_FILE`` cannot be used."""
-    needs_tls = any(url.startswith("https:") for url in settings.urls)
-    connector = aiohttp.TCPConnector(limit=0, ssl=_tls_context() if needs_tls else True)
-    return aiohttp.ClientSession(
-        connector=connector,
+
+class Session:
+    """Carries calls to the instances of one service, each with what the client shows of itself. Close it."""
+
+    def __init__(self, http: aiohttp.ClientSession, credentials: Credentials) -> None:
+        self._http = http
+        self.credentials = credentials
+
+    async def request(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        proxy: str | None,
+        body: bytes | None = None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """One call, which begins as the context is entered. That raises what aiohttp does."""
+        shown = self.credentials
+        if shown.is_due:
+            await shown.look()
+        if shown.authorization is not None:
+            headers = {**headers, "Authorization": shown.authorization}
+        # A context of its own for each state of the files: aiohttp reuses a connection under the same context only.
+        return self._http.request(
+            method,
+            url,
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            timeout=timeout,
+            proxy=proxy,
+            ssl=shown.tls,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def open_session(settings: ClientSettings, clock: Clock | None = None) -> Session:
+    """A session for ``settings``; close it. Raises `InvalidInput` for files that cannot be used."""
+    credentials = Credentials(settings, clock or SystemClock())
+    if settings.token_file is not None:
+        _warn_of_open_wires(settings.urls)
+    http = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": USER_AGENT},
         timeout=call_timeout(settings, settings.request_timeout_s),
         trust_env=False,  # it would send what it finds in ~/.netrc; `proxy_of` reads the proxy variables
     )
+    return Session(http, credentials)
 
 
 def call_timeout(settings: ClientSettings, total_s: float | None) -> aiohttp.ClientTimeout:
@@ -37,42 +95,25 @@ def call_timeout(settings: ClientSettings, total_s: float | None) -> aiohttp.Cli
 def proxy_of(url: str) -> str | None:
     """The proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``. Never one for this machine itself."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    if host == "localhost" or _is_loopback(host) or proxy_bypass(parts.netloc):
+    if _is_this_machine(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
     proxy = getproxies().get(parts.scheme)
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy or None
 
 
-def reason_of(error: Exception) -> str:
-    """Why a call got no whole answer, in a few words for people."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not accepted ({error.certificate_error})"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        if number and number > 0:
-            return os.strerror(number)
-        return error.os_error.strerror or str(error.os_error) or "no connection"
-    if isinstance(error, TimeoutError):
-        return "it does not answer in time"
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
-        return "the connection was cut"
-    return str(error) or type(error).__name__
+def _warn_of_open_wires(urls: tuple[str, ...]) -> None:
+    parted = [(url, urlsplit(url)) for url in urls]
+    open_to = [url for url, parts in parted if parts.scheme == "http" and not _is_this_machine(parts.hostname or "")]
+    if open_to:
+        log.warning(
+            "The token goes over the network in the clear, for anyone on the way to read: %s", " ".join(open_to)
+        )
 
 
-def _is_loopback(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost":
+        return True
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _tls_context() -> ssl.SSLContext:
-    # OpenSSL itself keeps silent about a file that is not there, and then trusts nobody.
-    file = os.environ.get("SSL_CERT_FILE")
-    if file:
-        try:
-            return ssl.create_default_context(cafile=file)
-        except OSError as error:
-            raise InvalidInput(f"SSL_CERT_FILE: {file} cannot be used: {error.strerror or error}.") from error
-    return ssl.create_default_context()

@@ -61,6 +61,11 @@ class WatchedFiles(Generic[T]):
         self._judged: tuple[bytes, ...] | str | None = None
         self.value = self._load()
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether the latest reading brought what no other has confirmed yet."""
+        return self._seen != self._judged
+
     def _load(self) -> T:
         """The first reading, which is taken at once. Raises `InvalidInput`, which names the file."""
         self._seen = self._judged = found = self._read()

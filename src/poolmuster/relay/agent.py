@@ -259,7 +259,7 @@ class Agent:
                 lease_ends_in_ms=None if listed_until_ms is None else listed_until_ms - now_ms,
                 heartbeat_interval_ms=beat.terms.spacing_ms,
             ),
-            file_problems=self._files.problems,
+            file_problems=self._files.problems + self._discovery.problems,
         )
 
     def _server_status(self) -> ServerStatus:

@@ -2,28 +2,10 @@
 
 import ssl
 
-from poolmuster.model.errors import InvalidInput
+from poolmuster.client.trust import parse_authorities, trusting_nobody
 from poolmuster.ports.watched_file import WatchedFile, parse_token
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.settings import PoolSettings
-
-
-def parse_authorities(content: bytes) -> ssl.SSLContext:
-    """A context that trusts the certificates of a PEM file, and no others. Raises `InvalidInput`."""
-    context = trusting_nobody()
-    try:
-        context.load_verify_locations(cadata=content.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidInput("holds no certificates in PEM form") from error
-    return context
-
-
-def trusting_nobody() -> ssl.SSLContext:
-    """A context under which no server is accepted.
-
-    Not `ssl.create_default_context`, which takes an empty file for none and then trusts what the system does.
-    """
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class PoolFiles:

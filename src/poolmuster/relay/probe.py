@@ -15,7 +15,7 @@ import msgspec
 from yarl import URL
 
 from poolmuster.client.reading import read_body
-from poolmuster.client.transport import reason_of
+from poolmuster.client.reasons import reason_of
 from poolmuster.model.change import LeaveReason
 from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
 

@@ -1,12 +1,12 @@
 """The services behind ``--discovery``: heartbeats as calls of the client, answers as outcomes."""
 
-import aiohttp
 import msgspec
 
 from poolmuster.client.api import DiscoveryApi
 from poolmuster.client.errors import BadAnswer, NotReady, Unreachable
 from poolmuster.client.errors import Refused as OddAnswer
 from poolmuster.client.settings import ClientSettings
+from poolmuster.client.transport import Session
 from poolmuster.model.errors import InvalidInput, LimitReached, PoolmusterError, RelayLeft, RequestTimeout, Unavailable
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.facts import with_relay_id
@@ -29,9 +29,14 @@ HTTP_SERVER_ERROR = 500
 class Services:
     """`poolmuster.relay.discovery.Discovery` over ``session``, which is the caller's."""
 
-    def __init__(self, session: aiohttp.ClientSession, settings: ClientSettings) -> None:
+    def __init__(self, session: Session, settings: ClientSettings) -> None:
         settings = msgspec.structs.replace(settings, answer_limit_bytes=ANSWER_LIMIT_BYTES)
+        self._credentials = session.credentials
         self._apis = [DiscoveryApi(url, session, settings) for url in settings.urls]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self._credentials.problems
 
     async def register(self, step: Register) -> Outcome:
         """Send one heartbeat, within the step's time."""

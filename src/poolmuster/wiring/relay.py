@@ -92,10 +92,10 @@ async def _relay(settings: RelaySettings, front_settings: FrontSettings, client:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        services = Services(await stack.enter_async_context(open_session(client)), client)
+        clock, boot_id = SystemClock(), secrets.token_hex(6)
+        services = Services(await stack.enter_async_context(open_session(client, clock)), client)
         probes = await stack.enter_async_context(open_probe_session())
         prober = Prober(probes)
-        clock, boot_id = SystemClock(), secrets.token_hex(6)
 
         def agent(pool: PoolSettings) -> Agent:
             return Agent(

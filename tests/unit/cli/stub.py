@@ -26,12 +26,13 @@ class Canned(msgspec.Struct):
 
 
 class Stub:
-    """Answers by ``METHOD /path`` without the query; ``requests`` keeps what was asked, ``bodies`` what was sent."""
+    """Answers by ``METHOD /path`` without the query; what was asked, sent and shown is kept."""
 
     def __init__(self, answers: dict[str, Canned]) -> None:
         self.answers = answers
         self.requests: list[str] = []
         self.bodies: list[bytes] = []
+        self.tokens: list[str | None] = []
         self.url = ""
 
 
@@ -43,6 +44,7 @@ def serving(answers: dict[str, Canned]) -> Iterator[Stub]:
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             stub.requests.append(f"{self.command} {self.path}")
+            stub.tokens.append(self.headers.get("Authorization"))
             stub.bodies.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
             found = stub.answers.get(f"{self.command} {self.path.partition('?')[0]}") or Canned(404, {"detail": "none"})
             self.send_response(found.status)

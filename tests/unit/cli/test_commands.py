@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from poolmuster.cli.ending import NOT_ENOUGH
 from poolmuster.cli.main import cli
 from tests.unit.cli.stub import Canned, Stub, serving
 
@@ -303,4 +304,4 @@ def watch_of(*events: dict[str, Any]) -> Canned:
 def test_a_watch_that_is_refused_ends_with_its_reason() -> None:
     with serving({"GET /pools/watch": Canned(403, {"type": "urn:poolmuster:forbidden", "detail": "No."})}) as stub:
         result = run(stub, "pools", "-w")
-    assert (result.exit_code, result.stderr) == (1, "poolmuster: No.\n")
+    assert (result.exit_code, result.stderr) == (1, f"poolmuster: No. {NOT_ENOUGH}\n")

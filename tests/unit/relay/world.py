@@ -52,6 +52,7 @@ class World:
         self.finding: Finding = GOOD
         self.findings: dict[str, Finding] = {}
         self.outcome: Outcome = Renewed(Terms())
+        self.problems: tuple[str, ...] = ()
         self.latency_ms = 0
         self.probes = 0
         self.answering = asyncio.Event()

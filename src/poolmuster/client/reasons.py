@@ -1,0 +1,96 @@
+"""Why a call got no whole answer, in a few words for people."""
+
+import errno
+import os
+import ssl
+
+import aiohttp
+
+_WRONG_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21, 24, 27}  # no issuer found, self-signed, no authority, not trusted
+
+_CUT_NUMBERS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE}
+_NOT_TLS = "it does not speak TLS there: its URL begins with http, or this is another port"
+_TLS_REASONS = (
+    ("WRONG_VERSION_NUMBER", _NOT_TLS),
+    ("RECORD_LAYER_FAILURE", _NOT_TLS),
+    ("PACKET_LENGTH_TOO_LONG", _NOT_TLS),
+    ("CERTIFICATE_REQUIRED", "it wants a client certificate"),
+    ("ALERT_UNKNOWN_CA", "it does not know the authority of the client certificate"),
+    ("ALERT_CERTIFICATE_EXPIRED", "the client certificate has expired"),
+    ("ALERT_CERTIFICATE_REVOKED", "the client certificate is revoked"),
+    ("ALERT_BAD_CERTIFICATE", "it does not accept the client certificate"),
+    ("ALERT_CERTIFICATE_UNKNOWN", "it does not accept the client certificate"),
+    ("ALERT_UNSUPPORTED_CERTIFICATE", "it does not accept the client certificate"),
+    ("ALERT_HANDSHAKE_FAILURE", "it broke off the handshake of TLS; it may want a client certificate"),
+    ("PROTOCOL_VERSION", "it speaks no version of TLS from 1.2 on"),
+    ("UNSUPPORTED_PROTOCOL", "it speaks no version of TLS from 1.2 on"),
+)
+"""What an error of OpenSSL means, by a part of its name."""
+
+_TLS_RECORD = r"b'\x15\x03"
+"""How an alert of TLS shows in the message of a parser that expected HTTP."""
+
+
+def reason_of(error: BaseException, url: str = "") -> str:
+    """Why a call to ``url`` got no whole answer."""
+    if (fault := _tls_fault(error)) is not None:
+        return _tls_reason(fault)
+    if _is_cut(error):
+        return "the connection was cut" + _what_a_cut_may_mean(url)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        if number and number > 0:
+            return os.strerror(number)
+        return error.os_error.strerror or str(error.os_error) or "no connection"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the connection was cut"
+    if isinstance(error, aiohttp.ClientResponseError) and _TLS_RECORD in error.message:
+        return "it speaks TLS there: its URL begins with https"
+    return str(error) or type(error).__name__
+
+
+def _tls_fault(error: BaseException) -> ssl.SSLError | None:
+    """The error of TLS that is behind ``error``."""
+    # aiohttp's own are errors of TLS by their class only: what is known stands in the one that they wrap.
+    for candidate in (getattr(error, "certificate_error", None), getattr(error, "os_error", None), error.__cause__):
+        if isinstance(candidate, ssl.SSLError):
+            return candidate
+    return None
+
+
+def _tls_reason(fault: ssl.SSLError) -> str:
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return _verification_reason(fault)
+    name = fault.reason or ""
+    if (reason := next((text for part, text in _TLS_REASONS if part in name), None)) is not None:
+        return reason
+    return f"TLS failed ({name.lower().replace('_', ' ') or fault.strerror or 'for no reason that is known'})"
+
+
+def _verification_reason(fault: ssl.SSLCertVerificationError) -> str:
+    message = fault.verify_message.rstrip(".")
+    if fault.verify_code in _WRONG_NAME:
+        return f"its certificate is for another name ({message})"
+    if fault.verify_code in _UNKNOWN_AUTHORITY:
+        return f"its certificate is by an authority that is not trusted here ({message})"
+    return f"its certificate is not accepted ({message})"
+
+
+def _is_cut(error: BaseException) -> bool:
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    # The one that asyncio raises itself, as the other side leaves in the middle of a handshake, has no number.
+    return isinstance(inner, aiohttp.ServerDisconnectedError | ConnectionResetError) or (
+        isinstance(inner, OSError) and inner.errno in _CUT_NUMBERS
+    )
+
+
+def _what_a_cut_may_mean(url: str) -> str:
+    """Some services say nothing when what comes is not what they want."""
+    if url.startswith("https:"):
+        return " (a service that wants another client certificate, or one at all, may do so)"
+    if url.startswith("http:"):
+        return " (a service that speaks TLS would do so: is it https?)"
+    return ""
