@@ -12,7 +12,7 @@ from starlette.types import Message, Scope
 
 from poolmuster.api.app import ApiLimits, build_apps
 from poolmuster.api.metrics import Metrics
-from poolmuster.httpd.gate import Entrance, Gate
+from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.refusals import Refusals
 from poolmuster.model.key import PoolKey
@@ -151,7 +151,7 @@ class Service:
                 streams_per_credential=limits.streams_per_credential,
             ),
             HttpCounters(),
-            Entrance(gate=gate or Gate(), refusals=refusals, loopback_only=loopback_only),
+            EntryRules(gate=gate or Gate(), refusals=refusals, loopback_only=loopback_only),
             random_ms=self._random_ms,
         )
         self.streams: list[Stream] = []

@@ -14,7 +14,7 @@ from poolmuster.api.metrics import InstanceCollector, Metrics
 from poolmuster.api.pages import page_routes
 from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
-from poolmuster.httpd.gate import Entrance
+from poolmuster.httpd.gate import EntryRules
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.paths import Paths
 from poolmuster.httpd.probes import live
@@ -48,7 +48,7 @@ def build_apps(
     metrics: Metrics,
     limits: ApiLimits,
     counters: HttpCounters,
-    entrance: Entrance,
+    rules: EntryRules,
     *,
     random_ms: Callable[[int, int], int] = random.randint,
 ) -> Apps:
@@ -56,7 +56,7 @@ def build_apps(
 
     Pages that hold no data, and whether the instance lives and is ready, are open to everybody in any case.
     """
-    gate = entrance.gate
+    gate = rules.gate
     lists = Lists(instance)
     watch = Watch(instance, lists, metrics, limits, gate, random_ms)
     pools = Pools(instance, lists, metrics, limits.body_bytes)
@@ -90,12 +90,12 @@ def build_apps(
             sources=lambda: instance.projection.completeness().sources,
             loopback_only=loopback_only,
             counters=counters,
-            refusals=entrance.refusals,
+            refusals=rules.refusals,
         )
 
     return Apps(
-        main=shell(Paths(main, not_found=_not_found, guard=guard), loopback_only=entrance.loopback_only),
-        health=shell(Paths(health, not_found=_not_found), loopback_only=entrance.health_loopback_only),
+        main=shell(Paths(main, not_found=_not_found, guard=guard), loopback_only=rules.loopback_only),
+        health=shell(Paths(health, not_found=_not_found), loopback_only=rules.health_loopback_only),
     )
 
 

@@ -92,7 +92,7 @@ class _Guarded:
         await self._app(scope, receive, send)
 
 
-class Entrance(msgspec.Struct, frozen=True, kw_only=True):
+class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
     """Who gets in, and how those who do not are told of: alike for every application of a program.
 
     Where ``loopback_only``, requests have to name this machine; ``health_loopback_only`` is the same for the address

@@ -18,11 +18,15 @@ from uvicorn.server import ServerState
 from poolmuster.httpd.exchange import Exchange
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import BAD_REQUEST, Headers, bare_answer
+from poolmuster.httpd.tls import Secured
 from poolmuster.model.errors import HeadTooLarge, PoolmusterError, RequestTimeout, Unavailable
 
 ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 HEADER_OVERHEAD_BYTES = 4
 """What a header costs in a head beside its name and value: the colon, a space and the end of the line."""
+
+CLOSE_S = 1.0
+"""How long a client over TLS gets to say that it closes too, once all was sent. Most do at once, some never."""
 
 
 class _HeadTooLarge(Exception):
@@ -49,6 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._counters = counters
         self._headers_of_all = headers
+        self.tls: Secured | None = None
         self._answered: Exchange | None = None
         self._deaf = False
         self._other_bytes = 0
@@ -159,7 +164,7 @@ class BoundedProtocol(HttpToolsProtocol):
         headers, path = self.headers, url.path
         if url.host is not None:
             headers, path = _with_host(headers, url.host), path or b"/"
-        return {
+        scope: Scope = {
             "type": "http",
             "asgi": ASGI_VERSION,
             "http_version": http_version,
@@ -173,6 +178,9 @@ class BoundedProtocol(HttpToolsProtocol):
             "raw_path": path,
             "query_string": url.query or b"",
         }
+        if self.tls is not None and self.tls.asks:
+            scope["certificate"] = self.tls.certificate
+        return scope
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answered = cycle
@@ -200,7 +208,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stalled_since_s = self.loop.time()
-        self._stalled_bytes = self.transport.get_write_buffer_size()
+        self._stalled_bytes = self._unsent_bytes()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -228,7 +236,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not cycle.more_body:
             cycle.keep_alive = False
         elif cycle.response_started or self.pipeline:
-            self.transport.abort()
+            self.drop()
         else:
             self.transport.write(answer)
             self.transport.close()
@@ -237,13 +245,36 @@ class BoundedProtocol(HttpToolsProtocol):
         """Close what has overrun a limit. Called twice a second."""
         if self._deadline_s is not None and now_s >= self._deadline_s:
             self._overrun()
+        if self._stalled_since_s is None and self.transport.is_closing():
+            self._stalled_since_s, self._stalled_bytes = now_s, self._unsent_bytes()
         if self._stalled_since_s is not None:
-            left_bytes = self.transport.get_write_buffer_size()
-            if left_bytes != self._stalled_bytes:
-                self._stalled_since_s, self._stalled_bytes = now_s, left_bytes
-            elif now_s - self._stalled_since_s >= self._limits.send_stall_s:
-                self._counters.sends_stalled += 1
-                self.transport.abort()
+            self._sweep_stalled(now_s, self._stalled_since_s)
+
+    def _sweep_stalled(self, now_s: float, since_s: float) -> None:
+        left_bytes = self._unsent_bytes()
+        if left_bytes != self._stalled_bytes:
+            self._stalled_since_s, self._stalled_bytes = now_s, left_bytes
+        elif left_bytes and now_s - since_s >= self._limits.send_stall_s:
+            self._counters.sends_stalled += 1
+            self.drop()
+        elif not left_bytes and self.transport.is_closing() and now_s - since_s >= CLOSE_S:
+            self.drop()
+
+    def _unsent_bytes(self) -> int:
+        if self.tls is None:
+            return self.transport.get_write_buffer_size()
+        # What is encrypted already waits beneath. While anything waits above, so does something beneath: of a
+        # connection that closes, whose transport asyncio may have taken apart, that says enough.
+        above = 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
+        beneath: int = self.tls.beneath.get_write_buffer_size()
+        return above + beneath
+
+    def drop(self) -> None:
+        """End the connection at once, with whatever was not sent."""
+        if self.tls is None:
+            self.transport.abort()
+        else:
+            self.tls.beneath.abort()
 
     def _overrun(self) -> None:
         cycle: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none at first

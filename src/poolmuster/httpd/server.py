@@ -9,9 +9,11 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from poolmuster.httpd.door import Entrance
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.protocol import BoundedProtocol, protocol_factory
+from poolmuster.httpd.tls import TlsSource
 from poolmuster.model.address import Address
 
 SWEEP_S = 0.5
@@ -19,12 +21,17 @@ BACKLOG = 2048
 
 
 class HttpServer:
-    """Serves an application on ``sockets`` within ``limits``. The constructor starts nothing."""
+    """Serves an application on ``sockets`` within ``limits``. The constructor starts nothing.
 
-    def __init__(self, sockets: list[socket.socket], limits: HttpLimits) -> None:
+    With ``tls`` every connection is encrypted, each with what ``tls`` gives when it comes in.
+    """
+
+    def __init__(self, sockets: list[socket.socket], limits: HttpLimits, tls: TlsSource | None = None) -> None:
         self.counters = HttpCounters()
         self._sockets = sockets
         self._limits = limits
+        self._tls = tls
+        self._entrance: Entrance | None = None
         self._state = ServerState()
         self._draining = False
         self._servers: list[asyncio.Server] = []
@@ -55,6 +62,9 @@ class HttpServer:
         self._renew_default_headers()
         loop = asyncio.get_running_loop()
         factory = protocol_factory(config, self._state, self._limits, self.counters, headers)
+        if self._tls is not None:
+            connections = self._state.connections
+            factory = self._entrance = Entrance(self._tls, self._limits, self.counters, connections, factory)
         for each in self._sockets:
             self._servers.append(await loop.create_server(factory, sock=each, backlog=BACKLOG))
 
@@ -64,6 +74,8 @@ class HttpServer:
         while True:
             await asyncio.sleep(SWEEP_S)
             self._renew_default_headers()
+            if self._entrance is not None:
+                self._entrance.sweep()
             now_s = loop.time()
             for number, connection in enumerate(list(self._state.connections)):
                 assert isinstance(connection, BoundedProtocol), "the factory makes no others"
@@ -81,6 +93,8 @@ class HttpServer:
         self.drain()
         for server in self._servers:
             server.close()
+        if self._entrance is not None:
+            self._entrance.close()
         connections = self._state.connections
         for connection in list(connections):
             connection.shutdown()
@@ -89,8 +103,8 @@ class HttpServer:
         while connections and loop.time() < deadline_s:
             await asyncio.sleep(0.02)
         for connection in list(connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+            assert isinstance(connection, BoundedProtocol), "as above"
+            connection.drop()
         while self._state.tasks and loop.time() < deadline_s + 0.5:
             await asyncio.sleep(0.02)
 

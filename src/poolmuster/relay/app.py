@@ -12,7 +12,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster import __version__
-from poolmuster.httpd.gate import Entrance, Gate
+from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.httpd.probes import exposition, fine, live, not_ready
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
@@ -80,10 +80,10 @@ def relay_apps(
     crew: Crew,
     boot_id: str,
     registry: CollectorRegistry,
-    entrance: Entrance,
+    rules: EntryRules,
 ) -> tuple[ASGIApp, ASGIApp]:
     """What a relay serves: all of it, and health and metrics by themselves."""
-    gate = entrance.gate
+    gate = rules.gate
     pages = RelayPages(crew, boot_id, gate, registry)
     main = [
         Route("/status", gate.guard(Resource(GET=pages.status), GET=Role.READ)),
@@ -99,9 +99,9 @@ def relay_apps(
 
     def shell(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:
         router = Router(routes, redirect_slashes=False, default=not_found)
-        return Shell(router, loopback_only=loopback_only, refusals=entrance.refusals)
+        return Shell(router, loopback_only=loopback_only, refusals=rules.refusals)
 
     return (
-        shell(main, gate.guard(_no_such_path), loopback_only=entrance.loopback_only),
-        shell(health, _no_such_path, loopback_only=entrance.health_loopback_only),
+        shell(main, gate.guard(_no_such_path), loopback_only=rules.loopback_only),
+        shell(health, _no_such_path, loopback_only=rules.health_loopback_only),
     )

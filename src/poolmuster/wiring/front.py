@@ -9,11 +9,12 @@ import structlog
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from poolmuster.httpd.gate import Entrance, Gate
+from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.refusals import Refusals
 from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.httpd.tls import TlsFiles
 from poolmuster.identity.authenticator import CredentialAuthenticator
 from poolmuster.identity.credentials_file import Credentials, parse_credentials
 from poolmuster.identity.upkeep import Kept, Upkeep
@@ -46,10 +47,13 @@ class Front:
         self.refusals = Refusals(clock)
         self._authenticator: CredentialAuthenticator | None = None
         self._servers: list[HttpServer] = []
+        self._tls: TlsFiles | None = None
         kept: list[Kept] = []
         if settings.auth_tokens is not None:
             kept.append(self._read_credentials(settings.auth_tokens))
-        self.entrance = Entrance(
+        if settings.tls_cert_path is not None and settings.tls_key_path is not None:
+            kept.append(self._read_certificates(settings.tls_cert_path, settings.tls_key_path))
+        self.rules = EntryRules(
             gate=Gate(self._authenticator),
             refusals=self.refusals,
             loopback_only=settings.loopback_only,
@@ -59,8 +63,32 @@ class Front:
 
     def _read_credentials(self, path: str) -> Kept:
         files = _read("--auth-tokens", (path,), parse_credentials)
-        authenticator = self._authenticator = CredentialAuthenticator(lambda: files.value, self._clock)
+        authenticator = self._authenticator = CredentialAuthenticator(
+            lambda: files.value, self._clock, trusts=self._trusts if self._settings.tls_client_ca else None
+        )
         return Kept("credentials", files, authenticator.begin_generation)
+
+    def _read_certificates(self, chain_path: str, key_path: str) -> Kept:
+        try:
+            tls = self._tls = TlsFiles(chain_path, key_path, self._settings.tls_client_ca)
+        except InvalidInput as error:
+            raise UsageError(f"--tls-cert-path, --tls-key-path, --tls-client-ca: {error.detail.rstrip('.')}") from error
+        self._warn_of_certificate(tls)
+
+        def changed() -> None:
+            self._warn_of_certificate(tls)
+            if self._authenticator is not None:
+                self._authenticator.begin_generation()
+
+        return Kept("certificates", tls.watched, changed)
+
+    def _warn_of_certificate(self, tls: TlsFiles) -> None:
+        if (notice := tls.current().notice(self._clock.wall_ms())) is not None:
+            log.warning("Clients will not accept this certificate", why=notice)
+
+    def _trusts(self, anchor: bytes) -> bool:
+        authorities = None if self._tls is None else self._tls.current().authorities
+        return authorities is not None and authorities.vouch_for(anchor)
 
     def measure(self, registry: CollectorRegistry) -> None:
         """Put the metrics of this into ``registry``."""
@@ -69,7 +97,7 @@ class Front:
     def bind(self) -> HttpServer:
         """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""
         settings = self._settings
-        self._servers.append(HttpServer(_bind("--listen", settings.listen), self._limits))
+        self._servers.append(HttpServer(_bind("--listen", settings.listen), self._limits, self._tls))
         if settings.health_listen is not None:
             limits = HttpLimits(connections=HEALTH_CONNECTIONS)
             self._servers.append(HttpServer(_bind("--health-listen", settings.health_listen), limits))

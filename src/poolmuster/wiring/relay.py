@@ -115,7 +115,7 @@ async def _relay(settings: RelaySettings, front_settings: FrontSettings, client:
         front.bind()
         registry = CollectorRegistry()
         front.measure(registry)
-        main, health = relay_apps(crew, boot_id, registry, front.entrance)
+        main, health = relay_apps(crew, boot_id, registry, front.rules)
         await front.start(main, health)
         front.say(boot_id)
         await work(crew, front, stop, clock)

@@ -172,7 +172,7 @@ async def _serve(
             streams_per_credential=limits.streams_per_credential,
         ),
         counters,
-        front.entrance,
+        front.rules,
     )
     metrics.watch_gc()
     stop = asyncio.Event()

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from starlette.types import Message, Scope
 
-from poolmuster.httpd.gate import Entrance, Gate
+from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.relay.app import relay_apps
 from poolmuster.relay.crew import Crew
 from poolmuster.relay.heartbeat import Failed, Refused
@@ -36,7 +36,7 @@ async def ask(crew: Crew, path: str, method: str = "GET", host: str = "localhost
     async def send(message: Message) -> None:
         sent.append(message)
 
-    main, _ = relay_apps(crew, "boot", CollectorRegistry(), Entrance(gate=Gate(), loopback_only=True))
+    main, _ = relay_apps(crew, "boot", CollectorRegistry(), EntryRules(gate=Gate(), loopback_only=True))
     await main(scope, receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 

@@ -1,0 +1,201 @@
+"""What TLS needs of the files that it is set up by, and what it knows of a connection.
+
+Sessions are never resumed: a resumed session skips the verification of the client's certificate, and goes on with the
+server's old one. With TLS 1.3 no ticket is ever sent. TLS 1.2 may resume from a cache of the context that Python gives
+no way to turn off, so a context with which such a handshake was done begins no other.
+"""
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Protocol
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from poolmuster.identity.anchors import Authorities, not_after_ms, read_authorities, shared
+from poolmuster.model.access import CertificateProof
+from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.watched_file import WatchedFiles
+
+
+class ServerTls:
+    """One reading of the files: a certificate with its chain, its key, and the authorities of the clients.
+
+    ``not_before_ms`` and ``not_after_ms`` bound the certificate, by the wall clock. ``authorities`` is ``None`` where
+    clients are not asked for certificates.
+    """
+
+    def __init__(self, chain: bytes, key: bytes, authorities: Authorities | None = None) -> None:
+        """Raises `InvalidInput` where a server cannot use these."""
+        self._chain = chain
+        self._key = key
+        self.authorities = authorities
+        leaf = _leaf_of(chain)
+        _check_key(key, leaf)
+        self.not_before_ms = _ms(leaf.not_valid_before_utc)
+        self.not_after_ms = _ms(leaf.not_valid_after_utc)
+        self._context: ssl.SSLContext | None = self._build()
+
+    def context(self) -> ssl.SSLContext:
+        """The context to begin the next handshake with."""
+        if self._context is None:
+            self._context = self._build()
+        return self._context
+
+    def spend(self, context: ssl.SSLContext) -> None:
+        """Begin no more handshakes with ``context``: it holds a session that could be resumed."""
+        if self._context is context:
+            self._context = None
+
+    def notice(self, now_ms: int) -> str | None:
+        """What is wrong with the certificate's time, by the wall clock. A warning: only its clients can refuse it."""
+        if now_ms >= self.not_after_ms:
+            return "the certificate of this server has expired"
+        if now_ms < self.not_before_ms:
+            return "the certificate of this server is not valid yet"
+        return None
+
+    def _build(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+        context.num_tickets = 0
+        context.set_alpn_protocols(["http/1.1"])
+        try:
+            with _as_file(self._chain) as chain_path, _as_file(self._key) as key_path:
+                context.load_cert_chain(chain_path, key_path, password=_no_password)
+        except ssl.SSLError as error:
+            raise InvalidInput(f"the certificate and its key cannot be used: {error.reason}") from error
+        if self.authorities is not None:
+            # Nothing else is ever trusted: the system's authorities are loaded by those who ask for them.
+            context.load_verify_locations(cadata=b"".join(self.authorities.ders))
+            context.verify_mode = ssl.CERT_OPTIONAL
+            # A file may name an intermediate alone: then those that it issued count, and others of its root do not.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+
+
+class TlsSource(Protocol):
+    """Gives what TLS is done with now."""
+
+    def current(self) -> ServerTls:
+        """For the next handshake."""
+        ...
+
+
+class TlsFiles:
+    """A certificate, its key and the authorities of the clients, taken together whenever the files change.
+
+    Raises `InvalidInput`, which names the file and never shows what is in it.
+    """
+
+    def __init__(self, chain_path: str, key_path: str, client_ca_path: str | None = None) -> None:
+        self._paths = [chain_path, key_path] + ([client_ca_path] if client_ca_path is not None else [])
+        self.watched: WatchedFiles[ServerTls] = WatchedFiles(self._paths, self._parse)
+
+    def current(self) -> ServerTls:
+        """As of the last good reading."""
+        return self.watched.value
+
+    def _parse(self, chain: bytes, key: bytes, *client_ca: bytes) -> ServerTls:
+        authorities = None
+        if client_ca:
+            try:
+                authorities = read_authorities(client_ca[0])
+            except InvalidInput as error:
+                raise InvalidInput(f"{self._paths[2]} {error.detail}") from error
+        return ServerTls(chain, key, authorities)
+
+
+class Secured:
+    """What TLS knows of one connection.
+
+    ``beneath`` is the transport of the encrypted bytes; ``asks`` whether its client was asked for a certificate.
+    """
+
+    def __init__(self, beneath: Any, transport: Any, *, asks: bool) -> None:
+        self.beneath = beneath
+        self.asks = asks
+        self._ssl_object = transport.get_extra_info("ssl_object") if asks else None
+        self._names = transport.get_extra_info("peercert") if asks else None
+
+    @cached_property
+    def certificate(self) -> CertificateProof | None:
+        """What the client proved by its certificate, if it presented one."""
+        ssl_object, names, self._ssl_object, self._names = self._ssl_object, self._names, None, None
+        if not names:
+            return None
+        chain = verified_chain(ssl_object)
+        try:
+            expires_at_ms = min([_leaf_ends_ms(names), *(not_after_ms(shared(each)) for each in chain[1:])])
+        except ValueError:
+            return None  # OpenSSL could read it, the library that we judge by cannot: then it proves nothing
+        alternatives = names.get("subjectAltName", ())
+        return CertificateProof(
+            uris=tuple(value for kind, value in alternatives if kind == "URI"),
+            dns_names=tuple(value for kind, value in alternatives if kind == "DNS"),
+            anchor=shared(chain[-1]),
+            expires_at_ms=expires_at_ms,
+        )
+
+
+def verified_chain(ssl_object: Any) -> list[bytes]:
+    """The chain that the handshake verified, as DER: the client's certificate first, the anchor last."""
+    if hasattr(ssl_object, "get_verified_chain"):
+        return list(ssl_object.get_verified_chain())
+    # Python 3.11 and 3.12 have it under the surface only, as objects of their own.
+    inner = ssl_object._sslobj  # noqa: SLF001
+    return [ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in inner.get_verified_chain()]
+
+
+def _leaf_ends_ms(names: Any) -> int:
+    return ssl.cert_time_to_seconds(names["notAfter"]) * 1_000
+
+
+def _leaf_of(chain: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificates(chain)[0]
+    except ValueError as error:
+        raise InvalidInput("the certificate is no PEM, or cannot be read") from error
+
+
+def _check_key(key: bytes, leaf: x509.Certificate) -> None:
+    try:
+        public = load_pem_private_key(key, None).public_key()
+        of_leaf = leaf.public_key()
+    except TypeError as error:
+        raise InvalidInput("the key is encrypted; nobody is there to type its password") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InvalidInput("the key is no PEM, or cannot be read") from error
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if public.public_bytes(*form) != of_leaf.public_bytes(*form):
+        raise InvalidInput("the key does not belong to the certificate")
+
+
+def _no_password() -> str:
+    raise InvalidInput("the key is encrypted; nobody is there to type its password")
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path that leads to ``content``, in memory alone: `ssl` takes certificates and keys from files only.
+
+    The paths that the content was read from may lead to other files by now.
+    """
+    number = os.memfd_create("tls")
+    try:
+        with open(number, "wb", closefd=False) as file:
+            file.write(content)
+        yield f"/proc/self/fd/{number}"
+    finally:
+        os.close(number)
+
+
+def _ms(instant: datetime) -> int:
+    return round(instant.timestamp() * 1_000)
