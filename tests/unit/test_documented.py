@@ -17,6 +17,7 @@ from poolmuster.wiring.front import Front
 from poolmuster.wiring.front_settings import FrontSettings
 from poolmuster.wiring.table_metrics import TableMetrics
 from tests.support.parts import ROOT
+from tests.support.pki import Authority
 from tests.support.service import Service
 
 PAGES_OF = {
@@ -88,14 +89,18 @@ def test_every_flag_that_a_page_names_is_one() -> None:
 
 async def test_every_metric_of_the_service_is_documented_with_its_labels(tmp_path: Path) -> None:
     (tmp_path / "tokens.toml").write_text("# nobody\n")
+    pair = Authority().server("localhost").write(tmp_path)
+    settings = FrontSettings(
+        auth_tokens=str(tmp_path / "tokens.toml"),
+        tls_cert_path=pair.cert,
+        tls_key_path=pair.key,
+    )
     async with Service() as service:
         await service.register("a")
         answer = await service.get("/pools")
         assert answer.status == 200
         TableMetrics(service.metrics.registry)
-        Front(FrontSettings(auth_tokens=str(tmp_path / "tokens.toml")), HttpLimits(), service.clock).measure(
-            service.metrics.registry
-        )
+        Front(settings, HttpLimits(), service.clock).measure(service.metrics.registry)
         shown = {}
         for family in service.metrics.registry.collect():
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}

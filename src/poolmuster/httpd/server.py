@@ -23,11 +23,18 @@ BACKLOG = 2048
 class HttpServer:
     """Serves an application on ``sockets`` within ``limits``. The constructor starts nothing.
 
-    With ``tls`` every connection is encrypted, each with what ``tls`` gives when it comes in.
+    With ``tls`` every connection is encrypted, each with what ``tls`` gives when it comes in. What the limits did is
+    counted in ``counters``.
     """
 
-    def __init__(self, sockets: list[socket.socket], limits: HttpLimits, tls: TlsSource | None = None) -> None:
-        self.counters = HttpCounters()
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        limits: HttpLimits,
+        tls: TlsSource | None = None,
+        counters: HttpCounters | None = None,
+    ) -> None:
+        self.counters = counters or HttpCounters()
         self._sockets = sockets
         self._limits = limits
         self._tls = tls

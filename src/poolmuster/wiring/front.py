@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from poolmuster.httpd.gate import EntryRules, Gate
-from poolmuster.httpd.limits import HttpLimits
+from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.refusals import Refusals
 from poolmuster.httpd.server import HttpServer, bind
@@ -44,6 +44,7 @@ class Front:
         self._settings = settings
         self._clock = clock
         self._limits = limits
+        self.counters = HttpCounters()
         self.refusals = Refusals(clock)
         self._authenticator: CredentialAuthenticator | None = None
         self._servers: list[HttpServer] = []
@@ -92,18 +93,17 @@ class Front:
 
     def measure(self, registry: CollectorRegistry) -> None:
         """Put the metrics of this into ``registry``."""
-        registry.register(FrontCollector(self.refusals.counts, lambda: self.upkeep.kept))
+        registry.register(FrontCollector(self.refusals.counts, self.upkeep.kept, self._tls, self.counters))
 
-    def bind(self) -> HttpServer:
+    def bind(self) -> None:
         """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""
         settings = self._settings
-        self._servers.append(HttpServer(_bind("--listen", settings.listen), self._limits, self._tls))
+        self._servers.append(HttpServer(_bind("--listen", settings.listen), self._limits, self._tls, self.counters))
         if settings.health_listen is not None:
             limits = HttpLimits(connections=HEALTH_CONNECTIONS)
             self._servers.append(HttpServer(_bind("--health-listen", settings.health_listen), limits))
         if settings.loopback_only:
             self._check_loopback()
-        return self._servers[0]
 
     def _check_loopback(self) -> None:
         """A name may mean anything to the resolver: what was bound is what counts."""

@@ -17,7 +17,6 @@ from poolmuster import __version__
 from poolmuster.api.app import ApiLimits, build_apps, service_headers
 from poolmuster.api.metrics import Metrics
 from poolmuster.core.history import History
-from poolmuster.httpd.limits import HttpCounters
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
@@ -144,9 +143,9 @@ def serve(settings: ServeSettings) -> None:
     front = Front(settings.front, settings.limits.http, clock)
     instance = build_instance(settings, clock, metrics, new_boot_id())
     front.measure(metrics.registry)
-    server = front.bind()
+    front.bind()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, instance, metrics, front, server.counters))
+        runner.run(_serve(settings, instance, metrics, front))
 
 
 def raise_file_limit(wanted: int) -> int:
@@ -159,9 +158,7 @@ def raise_file_limit(wanted: int) -> int:
     return most
 
 
-async def _serve(
-    settings: ServeSettings, instance: Instance, metrics: Metrics, front: Front, counters: HttpCounters
-) -> None:
+async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, front: Front) -> None:
     limits = settings.limits
     apps = build_apps(
         instance,
@@ -171,7 +168,7 @@ async def _serve(
             streams=limits.streams,
             streams_per_credential=limits.streams_per_credential,
         ),
-        counters,
+        front.counters,
         front.rules,
     )
     metrics.watch_gc()
