@@ -2,18 +2,16 @@
 
 import asyncio
 import functools
-import os
 import ssl
 from collections.abc import Callable
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
 
-from poolmuster.identity.key_sets import FileKeySet, KeySet, nothing
+from poolmuster.identity.key_sets import KeySet, nothing
+from poolmuster.identity.key_trouble import meaning_of_error, meaning_of_status
 from poolmuster.identity.signing_keys import SET_LIMIT_BYTES, parse_signing_keys
-from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.authorities import parse_authorities
 from poolmuster.ports.clock import Clock
@@ -40,27 +38,12 @@ class _Answer(NamedTuple):
     etag: str | None
 
 
-def check_key_url(url: str) -> None:
-    """Whether keys can be trusted that come from there. Raises `InvalidInput`."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise InvalidInput(f"{url!r} is no URL: {error}") from error
-    if parts.username is not None or parts.password is not None:
-        raise InvalidInput("the URL of a key set holds no user and no password; a token comes from a file")
-    if parts.scheme not in {"https", "http"} or not host or parts.fragment or not url.isascii() or " " in url:
-        raise InvalidInput(f"{url!r} is not the https URL of a key set")
-    if parts.scheme == "http" and not Address(host, 0).is_loopback:
-        raise InvalidInput(f"{url!r}: whoever is on the way could put in keys of their own; only https will do")
-
-
 class UrlKeySet(KeySet):
     """The keys that ``url`` answers with, asked for every ``refresh_ms``.
 
     ``ca_file`` names the authorities that may vouch for it, in the system's place; ``token_file`` a bearer token that
     is sent to it, and to nobody else. Both are read again before each fetch; the first reading is at once. Raises
-    `InvalidInput` where one of them, or the URL, cannot be used.
+    `InvalidInput` where one of them cannot be used. `poolmuster.identity.key_source` tells which URLs will do.
 
     How long others may keep the answer (``Cache-Control``) is not heeded: a key that is withdrawn must stop to count.
     """
@@ -77,7 +60,6 @@ class UrlKeySet(KeySet):
         token_file: str | None = None,
     ) -> None:
         super().__init__(issuer, clock, on_withdrawal)
-        check_key_url(url)
         self.fetches = 0
         self._url = url
         self._refresh_ms = max(refresh_ms, LEAST_INTERVAL_MS)
@@ -132,7 +114,7 @@ class UrlKeySet(KeySet):
         except _NoKeys as error:
             self._fail(f"{self._shown_url()} {error}")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            self._fail(f"{self._shown_url()} {_why(error)}")
+            self._fail(f"{self._shown_url()} {meaning_of_error(error)}")
         else:
             self._good = answer
             self._take(keys)
@@ -154,7 +136,7 @@ class UrlKeySet(KeySet):
             if answer.status == 304 and "If-None-Match" in headers:
                 return None
             if answer.status != 200:
-                raise _NoKeys(_meaning(answer.status))
+                raise _NoKeys(meaning_of_status(answer.status))
             if answer.headers.get("Content-Encoding", "identity") != "identity":
                 raise _NoKeys("answers in an encoding that was not asked for")
             content = bytearray()
@@ -178,47 +160,3 @@ def _system_trust() -> ssl.SSLContext:
 def _etag(header: str | None) -> str | None:
     fits = header is not None and len(header) <= ETAG_LIMIT and header.isascii() and header.isprintable()
     return header if fits else None
-
-
-def _meaning(status: int) -> str:
-    if 300 <= status < 400:
-        return f"answers {status}, and redirects are not followed"
-    if status in {401, 403}:
-        return f"answers {status}: it wants a token, or another one"
-    return f"answers {status}"
-
-
-def _why(error: Exception) -> str:
-    """Why there was no answer, in a few words for people."""
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "has no address: its name cannot be resolved"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"has a certificate that is not accepted ({error.certificate_error})"
-    if isinstance(error, aiohttp.ClientSSLError):
-        return "cannot be spoken to over TLS"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        return f"cannot be connected to: {os.strerror(number) if number and number > 0 else 'no connection'}"
-    if isinstance(error, TimeoutError):
-        return "does not answer in time"
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionError):
-        return "cut the connection"
-    return f"cannot be read: {type(error).__name__}"
-
-
-def open_key_set(
-    issuer: str,
-    source: str,
-    clock: Clock,
-    on_withdrawal: Callable[[], None] = nothing,
-    *,
-    refresh_ms: int = 1_000,
-    ca_file: str | None = None,
-    token_file: str | None = None,
-) -> KeySet:
-    """The keys of ``issuer`` from ``source``: a URL, or the path of a file. Raises `InvalidInput`."""
-    if "://" not in source:
-        return FileKeySet(issuer, source, clock, on_withdrawal)
-    return UrlKeySet(
-        issuer, source, clock, on_withdrawal, refresh_ms=refresh_ms, ca_file=ca_file, token_file=token_file
-    )

@@ -132,4 +132,4 @@ class FileKeySet(KeySet):
 
 def _shown(key_ids: set[str]) -> list[str]:
     """Ids as they may stand in a log, whatever their issuer has put into them."""
-    return [f"{key_id:.80}".encode("ascii", "backslashreplace").decode() for key_id in sorted(key_ids)]
+    return [ascii(key_id[:80])[1:-1] for key_id in sorted(key_ids)]

@@ -5,11 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.identity.key_endpoint import UrlKeySet, check_key_url, open_key_set
+from poolmuster.identity.key_endpoint import UrlKeySet
 from poolmuster.identity.key_sets import FileKeySet
+from poolmuster.identity.key_source import check_key_url, open_key_set
+from poolmuster.identity.key_trouble import meaning_of_error
 from poolmuster.model.errors import InvalidInput
 from tests.support.clock import ManualClock
 from tests.support.issuer import ISSUER, Issuer
@@ -69,6 +72,28 @@ async def test_a_file_is_read_at_once_and_again_when_it_changes(tmp_path: Path) 
         assert file.keys.key("first") is None
         assert file.withdrawals == 1
         assert file.keys.generation == 3
+
+
+def test_the_path_of_a_file_is_a_source_that_has_nothing_to_look_for_again(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path)
+    keys = open_key_set(ISSUER, str(file.path), file.clock)
+    assert isinstance(keys, FileKeySet)
+    keys.look_again()
+    assert keys.key("second") is None
+
+
+TROUBLES = [
+    (aiohttp.ClientError(), "cannot be read: ClientError"),
+    (UnicodeError("a secret"), "cannot be read: UnicodeError"),
+    (TimeoutError(), "does not answer in time"),
+    (aiohttp.ServerDisconnectedError(), "cut the connection"),
+    (ConnectionResetError(), "cut the connection"),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), TROUBLES)
+def test_whatever_goes_wrong_is_said_without_what_it_went_wrong_with(error: Exception, words: str) -> None:
+    assert meaning_of_error(error) == words
 
 
 async def test_a_key_that_is_replaced_under_its_id_is_withdrawn(tmp_path: Path) -> None:
