@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.identity import key_endpoint
 from poolmuster.identity.key_endpoint import UrlKeySet
 from poolmuster.identity.service_accounts import ServiceAccounts
 from poolmuster.model.access import AccountProof, NotProved, RefusalReason
@@ -158,12 +157,6 @@ async def test_what_has_not_changed_is_not_sent_again_and_no_cookie_is_kept() ->
         assert set(server.authorizations) == {None}
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested is not how often."""
-    monkeypatch.setattr(key_endpoint, "LEAST_INTERVAL_MS", 100)
-
-
 FAILURES = {
     Way.HANG: "does not answer in time",
     Way.DRIP: "does not answer in time",
@@ -182,7 +175,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("way", FAILURES)
-async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_can(way: Way, hurried: None) -> None:
+async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_can(way: Way) -> None:
     issuer = Issuer()
     async with key_server(issuer) as server:
         server.way = way
@@ -204,7 +197,7 @@ async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_
 
 
 @pytest.mark.parametrize("way", [way for way in FAILURES if way is not Way.NOT_MODIFIED])
-async def test_keys_that_cannot_be_had_any_more_stay_and_nobody_waits(way: Way, hurried: None) -> None:
+async def test_keys_that_cannot_be_had_any_more_stay_and_nobody_waits(way: Way) -> None:
     issuer = Issuer()
     async with key_server(issuer) as server, fetching(issuer, server.url, refresh_ms=100) as fetched:
         await until(lambda: fetched.keys.is_known)

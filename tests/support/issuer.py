@@ -3,12 +3,13 @@
 import functools
 import json
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import AllowedPrivateKeys, get_default_algorithms
 
-from poolmuster.identity.key_sets import KeySet
+from poolmuster.identity.key_sets import KeySet, nothing
 from poolmuster.identity.signing_keys import parse_signing_keys
 from poolmuster.ports.clock import Clock
 
@@ -114,8 +115,8 @@ class Issuer:
 class GivenKeys(KeySet):
     """Keys that a test gives, at once."""
 
-    def __init__(self, issuer: Issuer, clock: Clock) -> None:
-        super().__init__(issuer.url, clock)
+    def __init__(self, issuer: Issuer, clock: Clock, on_withdrawal: Callable[[], None] = nothing) -> None:
+        super().__init__(issuer.url, clock, on_withdrawal)
         self.source = issuer
         self.asked = 0
 

@@ -21,8 +21,8 @@ from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 CONNECT_TIMEOUT_S = 1.0
 TIMEOUT_S = 2.0
-LEAST_INTERVAL_MS = 1_000
-"""However often somebody wants a new look."""
+LOOK_INTERVAL_MS = 1_000
+"""How often keys that are not known have the issuer asked again, before it is time."""
 
 ETAG_LIMIT = 256
 
@@ -62,7 +62,7 @@ class UrlKeySet(KeySet):
         super().__init__(issuer, clock, on_withdrawal)
         self.fetches = 0
         self._url = url
-        self._refresh_ms = max(refresh_ms, LEAST_INTERVAL_MS)
+        self._refresh_ms = refresh_ms
         self._authorities = None if ca_file is None else WatchedFiles([ca_file], parse_authorities)
         self._token = None if token_file is None else WatchedFiles([token_file], parse_token)
         self._asked = asyncio.Event()
@@ -89,7 +89,8 @@ class UrlKeySet(KeySet):
                 await self._pause(begun_ms)
 
     async def _pause(self, begun_ms: int) -> None:
-        await self._clock.sleep_ms(begun_ms + LEAST_INTERVAL_MS - self._clock.monotonic_ms())
+        least_ms = min(LOOK_INTERVAL_MS, self._refresh_ms)
+        await self._clock.sleep_ms(begun_ms + least_ms - self._clock.monotonic_ms())
         rest_ms = begun_ms + self._refresh_ms - self._clock.monotonic_ms()
         if rest_ms <= 0 or self._asked.is_set():
             return
