@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError, PartialCredentialsError, ProfileNot
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.threads import in_thread
+from poolmuster.ports.threads import in_thread
 from poolmuster.storage.dynamodb.trouble import Trouble
 
 SIGNING_REGION = "us-east-1"

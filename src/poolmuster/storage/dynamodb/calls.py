@@ -12,9 +12,9 @@ from botocore.utils import get_environ_proxies
 
 from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.resolver import Resolver
 from poolmuster.storage.dynamodb.access import Access, Place
 from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page, Written
-from poolmuster.storage.dynamodb.resolver import Resolver
 from poolmuster.storage.dynamodb.table_clock import TableClock
 from poolmuster.storage.dynamodb.trouble import ROTATED, Trouble, error_of
 

@@ -1,0 +1,207 @@
+"""A service account is proved by a token that its cluster signed, and by nothing else."""
+
+import json
+from typing import Any
+
+import pytest
+
+from poolmuster.identity.account_token import TOKEN_LIMIT, parse_account_token
+from poolmuster.identity.service_accounts import CLOCK_SLACK_MS
+from poolmuster.model.access import AccountProof, RefusalReason
+from tests.support.issuer import ACCOUNT, AUDIENCE, ISSUER, NAMESPACE, Issuer, private_key
+from tests.unit.identity.accounts import World
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_token_proves_its_account_whatever_algorithm_of_two_keys_it_is_signed_by(algorithm: str) -> None:
+    world = World(algorithm)
+    key = world.keys.key("first")
+    assert key is not None
+    assert world.prove(world.token()) == AccountProof(
+        issuer=ISSUER,
+        namespace=NAMESPACE,
+        account=ACCOUNT,
+        key=key.thumbprint,
+        expires_at_ms=world.now_ms + 3_600_000,
+    )
+
+
+@pytest.mark.parametrize("audience", [AUDIENCE, [AUDIENCE], ["https://kubernetes.default.svc", AUDIENCE]])
+def test_the_audience_is_one_of_those_that_the_token_is_made_for(audience: object) -> None:
+    world = World()
+    assert world.prove(world.token(aud=audience)).account == ACCOUNT
+
+
+def test_claims_that_only_kubernetes_writes_are_not_needed() -> None:
+    world = World()
+    assert world.prove(world.token(**{"kubernetes.io": None, "jti": None, "nbf": None, "iat": None})).account == ACCOUNT
+
+
+def test_a_name_may_be_a_subdomain() -> None:
+    world = World()
+    world.known = lambda *account: account[2] == "a.b-c.9d"  # type: ignore[method-assign]  # another account is known
+    assert world.prove(world.token(sub="system:serviceaccount:ns:a.b-c.9d")).account == "a.b-c.9d"
+
+
+REFUSED: list[tuple[str, dict[str, Any], RefusalReason]] = [
+    ("another issuer", {"iss": "https://other.example"}, RefusalReason.UNKNOWN_ISSUER),
+    ("the issuer with a slash", {"iss": ISSUER + "/"}, RefusalReason.UNKNOWN_ISSUER),
+    ("the issuer in capitals", {"iss": ISSUER.upper()}, RefusalReason.UNKNOWN_ISSUER),
+    ("an issuer that looks alike", {"iss": ISSUER.replace("e", "\u0435")}, RefusalReason.UNKNOWN_ISSUER),
+    ("an issuer in full width", {"iss": ISSUER.replace("i", "\uff49")}, RefusalReason.UNKNOWN_ISSUER),
+    ("the issuer and a zero", {"iss": ISSUER + "\0"}, RefusalReason.UNKNOWN_ISSUER),
+    ("an empty issuer", {"iss": ""}, RefusalReason.UNKNOWN_ISSUER),
+    ("no issuer", {"iss": None}, RefusalReason.BAD_JWT),
+    ("a list of issuers", {"iss": [ISSUER]}, RefusalReason.BAD_JWT),
+    ("another audience", {"aud": ["https://kubernetes.default.svc"]}, RefusalReason.WRONG_AUDIENCE),
+    ("no audience", {"aud": None}, RefusalReason.WRONG_AUDIENCE),
+    ("an empty list of audiences", {"aud": []}, RefusalReason.WRONG_AUDIENCE),
+    ("a part of the audience", {"aud": AUDIENCE[:-1]}, RefusalReason.WRONG_AUDIENCE),
+    ("more than the audience", {"aud": AUDIENCE + "s"}, RefusalReason.WRONG_AUDIENCE),
+    ("the audience in capitals", {"aud": AUDIENCE.upper()}, RefusalReason.WRONG_AUDIENCE),
+    ("an object of audiences", {"aud": {AUDIENCE: AUDIENCE}}, RefusalReason.BAD_JWT),
+    ("a list in the list of audiences", {"aud": [[AUDIENCE]]}, RefusalReason.BAD_JWT),
+    ("an audience that is no string", {"aud": [AUDIENCE, 1]}, RefusalReason.BAD_JWT),
+    ("another account", {"sub": f"system:serviceaccount:{NAMESPACE}:other"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("another namespace", {"sub": f"system:serviceaccount:other:{ACCOUNT}"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("a user", {"sub": "jane@example.com"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("no subject", {"sub": None}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("a list of subjects", {"sub": [f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"]}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("an empty name", {"sub": f"system:serviceaccount:{NAMESPACE}:"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("one part more", {"sub": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}:x"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("a slash in the name", {"sub": f"system:serviceaccount:{NAMESPACE}:a/b"}, RefusalReason.UNKNOWN_ACCOUNT),
+    (
+        "a line's end after the name",
+        {"sub": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}\n"},
+        RefusalReason.UNKNOWN_ACCOUNT,
+    ),
+    ("a space before it all", {"sub": f" system:serviceaccount:{NAMESPACE}:{ACCOUNT}"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("capitals", {"sub": f"system:serviceaccount:{NAMESPACE.upper()}:{ACCOUNT}"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("a namespace with a dot", {"sub": f"system:serviceaccount:a.b:{ACCOUNT}"}, RefusalReason.UNKNOWN_ACCOUNT),
+    (
+        "a namespace that looks alike",
+        {"sub": f"system:serviceaccount:\u0456nference:{ACCOUNT}"},
+        RefusalReason.UNKNOWN_ACCOUNT,
+    ),
+    ("a namespace of 64", {"sub": f"system:serviceaccount:{'a' * 64}:{ACCOUNT}"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("a name of 254", {"sub": f"system:serviceaccount:{NAMESPACE}:{'a' * 254}"}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("a subject without end", {"sub": "system:serviceaccount:" + "a" * 4000}, RefusalReason.UNKNOWN_ACCOUNT),
+    (
+        "digits of another script",
+        {"sub": f"system:serviceaccount:{NAMESPACE}:relay\u0661"},
+        RefusalReason.UNKNOWN_ACCOUNT,
+    ),
+    ("no end", {"exp": None}, RefusalReason.BAD_JWT),
+    ("an end as text", {"exp": "4000000000"}, RefusalReason.BAD_JWT),
+    ("an end that is true", {"exp": True}, RefusalReason.BAD_JWT),
+    ("an end below zero", {"exp": -1}, RefusalReason.BAD_JWT),
+    ("an end after all calendars", {"exp": 10**300}, RefusalReason.BAD_JWT),
+    ("a list of ends", {"exp": [4_000_000_000]}, RefusalReason.BAD_JWT),
+    ("an end that never comes", {"exp": float("inf")}, RefusalReason.BAD_JWT),
+    ("an end that is no number", {"exp": float("nan")}, RefusalReason.BAD_JWT),
+    ("a beginning as text", {"nbf": "0"}, RefusalReason.BAD_JWT),
+    ("a making that is false", {"iat": False}, RefusalReason.BAD_JWT),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_a_token_that_the_issuer_signed_is_refused_for_what_it_says(
+    changes: dict[str, Any], reason: RefusalReason
+) -> None:
+    world = World()
+    assert world.refusal(world.token(**changes)) is reason
+    assert world.accounts.verifications == 0, "no signature is worth looking at"
+
+
+def test_a_number_without_end_in_exponents_is_refused() -> None:
+    world = World()
+    payload = json.dumps(world.issuer.claims(world.now_ms, exp=0)).replace('"exp": 0', '"exp": 1e999')
+    assert world.refusal(world.issuer.compact(world.issuer.header(), payload.encode())) is RefusalReason.BAD_JWT
+
+
+async def test_a_token_counts_until_the_millisecond_of_its_end() -> None:
+    world = World()
+    token = world.token(exp=world.now_ms // 1000 + 10)
+    await world.clock.advance(9_999)
+    assert world.prove(token).expires_at_ms == world.now_ms + 1
+    await world.clock.advance(1)
+    assert world.refusal(token) is RefusalReason.EXPIRED
+
+
+def test_an_end_may_have_a_fraction() -> None:
+    world = World()
+    assert world.prove(world.token(exp=world.now_ms / 1000 + 1.5)).expires_at_ms == world.now_ms + 1_500
+
+
+@pytest.mark.parametrize("claim", ["nbf", "iat"])
+def test_a_clock_that_is_ahead_by_the_slack_is_borne_with(claim: str) -> None:
+    world = World()
+    at_s = (world.now_ms + CLOCK_SLACK_MS) // 1000
+    assert world.prove(world.token(**{claim: at_s})).account == ACCOUNT
+    assert world.refusal(world.token(**{claim: at_s + 1})) is RefusalReason.NOT_YET_VALID
+
+
+def test_an_issuer_whose_keys_were_never_read_proves_nobody_and_the_line_says_why() -> None:
+    world = World(published=False)
+    assert world.refusal(world.token()) is RefusalReason.NO_KEYS
+
+
+def test_a_key_that_is_not_known_is_looked_for() -> None:
+    world = World()
+    world.issuer.add("second", number=1)
+    token = world.token()
+    assert world.refusal(token) is RefusalReason.UNKNOWN_KEY
+    assert world.keys.asked == 1
+    world.keys.publish()
+    assert world.prove(token).account == ACCOUNT
+
+
+def test_a_proof_is_held_while_its_key_is_published_under_whatever_id() -> None:
+    world = World()
+    proof = world.prove(world.token())
+    world.issuer.add("renamed")
+    world.issuer.withdraw("first")
+    world.keys.publish()
+    assert world.accounts.holds(proof)
+    world.issuer.add("second", number=1)
+    world.issuer.withdraw("renamed")
+    world.keys.publish()
+    assert not world.accounts.holds(proof)
+
+
+def test_a_proof_of_an_issuer_that_is_no_longer_trusted_is_not_held() -> None:
+    world = World()
+    proof = world.prove(world.token())
+    other = World()
+    other.accounts.issuers = {}
+    assert not other.accounts.holds(proof)
+
+
+def test_two_issuers_with_the_same_key_id_are_told_apart() -> None:
+    world = World()
+    stranger = Issuer()
+    stranger.keys["first"] = ("ES256", private_key("ES256", 7))
+    assert world.refusal(stranger.token(world.now_ms)) is RefusalReason.BAD_SIGNATURE
+
+
+def test_which_account_is_known_is_asked_before_the_signature_is_looked_at() -> None:
+    world = World()
+    forged = world.token(sub="system:serviceaccount:kube-system:admin")[:-4] + "AAAA"
+    assert world.refusal(forged) is RefusalReason.UNKNOWN_ACCOUNT
+    assert world.asked_for == [(ISSUER, "kube-system", "admin")]
+    assert world.accounts.verifications == 0
+
+
+def test_a_token_over_the_limit_is_not_looked_at() -> None:
+    world = World()
+    assert world.refusal(world.token(padding="x" * TOKEN_LIMIT)) is RefusalReason.BAD_JWT
+    assert world.prove(world.token(padding="x" * 4000)).account == ACCOUNT
+
+
+def test_a_token_taken_apart_does_not_show_itself() -> None:
+    world = World()
+    token = world.token()
+    shown = repr(parse_account_token(token))
+    assert shown == "AccountToken('https://issuer.example', inference/relay)"
