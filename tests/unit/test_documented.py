@@ -14,7 +14,7 @@ from poolmuster.cli.options import HELP_EPILOG, Command, Group, Option
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.wiring.front import Front
-from poolmuster.wiring.front_settings import FrontSettings
+from poolmuster.wiring.front_settings import FrontSettings, OidcSettings
 from poolmuster.wiring.table_metrics import TableMetrics
 from tests.support.parts import ROOT
 from tests.support.pki import Authority
@@ -94,6 +94,7 @@ async def test_every_metric_of_the_service_is_documented_with_its_labels(tmp_pat
         auth_tokens=str(tmp_path / "tokens.toml"),
         tls_cert_path=pair.cert,
         tls_key_path=pair.key,
+        oidc=OidcSettings(issuers=(("https://issuer.example", "https://issuer.example/keys"),)),
     )
     async with Service() as service:
         await service.register("a")

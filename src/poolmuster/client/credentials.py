@@ -10,9 +10,9 @@ import math
 import ssl
 
 from poolmuster.client.settings import ClientSettings
-from poolmuster.client.trust import parse_authorities, parse_pair, show, trusting_the_system
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.trust import parse_authorities, parse_pair, show, trusting_the_system
 from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 LOOK_INTERVAL_MS = 1_000

@@ -5,10 +5,7 @@ server's old one. With TLS 1.3 no ticket is ever sent. TLS 1.2 may resume from a
 no way to turn off, so a context with which such a handshake was done begins no other.
 """
 
-import os
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol
@@ -20,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from poolmuster.identity.anchors import Authorities, not_after_ms, read_authorities, shared
 from poolmuster.model.access import CertificateProof
 from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.memory_file import as_file
 from poolmuster.ports.watched_file import WatchedFiles
 
 
@@ -68,7 +66,7 @@ class ServerTls:
         context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
         try:
-            with _as_file(self._chain) as chain_path, _as_file(self._key) as key_path:
+            with as_file(self._chain) as chain_path, as_file(self._key) as key_path:
                 context.load_cert_chain(chain_path, key_path, password=_no_password)
         except ssl.SSLError as error:
             raise InvalidInput(f"the certificate and its key cannot be used: {error.reason}") from error
@@ -180,21 +178,6 @@ def _check_key(key: bytes, leaf: x509.Certificate) -> None:
 
 def _no_password() -> str:
     raise InvalidInput("the key is encrypted; nobody is there to type its password")
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path that leads to ``content``, in memory alone: `ssl` takes certificates and keys from files only.
-
-    The paths that the content was read from may lead to other files by now.
-    """
-    number = os.memfd_create("tls")
-    try:
-        with open(number, "wb", closefd=False) as file:
-            file.write(content)
-        yield f"/proc/self/fd/{number}"
-    finally:
-        os.close(number)
 
 
 def _ms(instant: datetime) -> int:

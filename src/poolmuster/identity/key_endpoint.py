@@ -13,10 +13,10 @@ from poolmuster.identity.key_sets import KeySet, nothing
 from poolmuster.identity.key_trouble import meaning_of_error, meaning_of_status
 from poolmuster.identity.signing_keys import SET_LIMIT_BYTES, parse_signing_keys
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.authorities import parse_authorities
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.resolver import Resolver
 from poolmuster.ports.threads import in_thread
+from poolmuster.ports.trust import parse_authorities
 from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 CONNECT_TIMEOUT_S = 1.0

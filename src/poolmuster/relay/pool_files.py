@@ -2,7 +2,7 @@
 
 import ssl
 
-from poolmuster.client.trust import parse_authorities, trusting_nobody
+from poolmuster.ports.trust import parse_authorities, trusting_nobody
 from poolmuster.ports.watched_file import WatchedFile, parse_token
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.settings import PoolSettings

@@ -14,14 +14,9 @@ from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.refusals import Refusals
 from poolmuster.httpd.server import HttpServer, bind
-from poolmuster.httpd.tls import TlsFiles
-from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import Credentials, parse_credentials
-from poolmuster.identity.upkeep import Kept, Upkeep
 from poolmuster.model.address import Address
-from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.watched_file import WatchedFiles
+from poolmuster.wiring.credentials import Credentials
 from poolmuster.wiring.front_metrics import FrontCollector
 from poolmuster.wiring.front_settings import ANYONE_FLAG, FrontSettings, UsageError
 
@@ -42,66 +37,31 @@ class Front:
 
     def __init__(self, settings: FrontSettings, limits: HttpLimits, clock: Clock) -> None:
         self._settings = settings
-        self._clock = clock
         self._limits = limits
+        self._credentials = Credentials(settings, clock)
+        self._servers: list[HttpServer] = []
         self.counters = HttpCounters()
         self.refusals = Refusals(clock)
-        self._authenticator: CredentialAuthenticator | None = None
-        self._servers: list[HttpServer] = []
-        self._tls: TlsFiles | None = None
-        kept: list[Kept] = []
-        if settings.auth_tokens is not None:
-            kept.append(self._read_credentials(settings.auth_tokens))
-        if settings.tls_cert_path is not None and settings.tls_key_path is not None:
-            kept.append(self._read_certificates(settings.tls_cert_path, settings.tls_key_path))
         self.rules = EntryRules(
-            gate=Gate(self._authenticator),
+            gate=Gate(self._credentials.authenticator),
             refusals=self.refusals,
             loopback_only=settings.loopback_only,
             health_loopback_only=settings.health_loopback_only,
         )
-        self.upkeep = Upkeep(kept, clock)
-
-    def _read_credentials(self, path: str) -> Kept:
-        files = _read("--auth-tokens", (path,), parse_credentials)
-        authenticator = self._authenticator = CredentialAuthenticator(
-            lambda: files.value, self._clock, trusts=self._trusts if self._settings.tls_client_ca else None
-        )
-        return Kept("credentials", files, authenticator.begin_generation)
-
-    def _read_certificates(self, chain_path: str, key_path: str) -> Kept:
-        try:
-            tls = self._tls = TlsFiles(chain_path, key_path, self._settings.tls_client_ca)
-        except InvalidInput as error:
-            raise UsageError(f"--tls-cert-path, --tls-key-path, --tls-client-ca: {error.detail.rstrip('.')}") from error
-        self._warn_of_certificate(tls)
-
-        def changed() -> None:
-            self._warn_of_certificate(tls)
-            if self._authenticator is not None:
-                self._authenticator.begin_generation()
-
-        return Kept("certificates", tls.watched, changed)
-
-    def _warn_of_certificate(self, tls: TlsFiles) -> None:
-        if (notice := tls.current().notice(self._clock.wall_ms())) is not None:
-            log.warning("Clients will not accept this certificate", why=notice)
-
-    def _trusts(self, anchor: bytes) -> bool:
-        authorities = None if self._tls is None else self._tls.current().authorities
-        return authorities is not None and authorities.vouch_for(anchor)
 
     def measure(self, registry: CollectorRegistry) -> None:
         """Put the metrics of this into ``registry``."""
-        registry.register(FrontCollector(self.refusals.counts, self.upkeep.kept, self._tls, self.counters))
+        registry.register(FrontCollector(self.refusals.counts, self.counters, self._credentials))
 
     def bind(self) -> None:
         """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""
         settings = self._settings
-        self._servers.append(HttpServer(_bind("--listen", settings.listen), self._limits, self._tls, self.counters))
+        self._servers.append(
+            HttpServer(_bind("--listen", settings.listen), self._limits, self._credentials.tls, self.counters)
+        )
         if settings.health_listen is not None:
-            limits = HttpLimits(connections=HEALTH_CONNECTIONS)
-            self._servers.append(HttpServer(_bind("--health-listen", settings.health_listen), limits))
+            sockets = _bind("--health-listen", settings.health_listen)
+            self._servers.append(HttpServer(sockets, HttpLimits(connections=HEALTH_CONNECTIONS)))
         if settings.loopback_only:
             self._check_loopback()
 
@@ -133,7 +93,7 @@ class Front:
     @property
     def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
         """What the supervisor runs."""
-        return (*(server.run for server in self._servers), self.refusals.run, self.upkeep.run)
+        return (*(server.run for server in self._servers), self.refusals.run, *self._credentials.tasks)
 
     def drain(self) -> None:
         """From here on every answer closes its connection."""
@@ -144,13 +104,6 @@ class Front:
         """Stop listening; see `poolmuster.httpd.server.HttpServer.stop`. Health is answered until the end."""
         for server in self._servers:
             await server.stop(grace_s)
-
-
-def _read(flag: str, paths: tuple[str, ...], parse: Callable[..., Credentials]) -> WatchedFiles[Credentials]:
-    try:
-        return WatchedFiles(paths, parse)
-    except InvalidInput as error:
-        raise UsageError(f"{flag}: {error.detail.rstrip('.')}") from error
 
 
 def _bind(flag: str, address: Address) -> list[socket.socket]:

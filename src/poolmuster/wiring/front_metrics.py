@@ -1,7 +1,7 @@
 """Metrics of what stands between the network and a program: refusals, files, certificates."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -9,24 +9,18 @@ from prometheus_client.registry import Collector
 
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.tls import TlsFiles
-from poolmuster.identity.upkeep import Kept
+from poolmuster.identity.service_accounts import ServiceAccounts
 from poolmuster.model.access import RefusalReason
+from poolmuster.wiring.credentials import Credentials
 
 
 class FrontCollector(Collector):
     """What is read off the front at each scrape. Labels are closed sets."""
 
-    def __init__(
-        self,
-        refusals: Counter[RefusalReason],
-        kept: Sequence[Kept],
-        tls: TlsFiles | None,
-        counters: HttpCounters,
-    ) -> None:
+    def __init__(self, refusals: Counter[RefusalReason], counters: HttpCounters, credentials: Credentials) -> None:
         self._refusals = refusals
-        self._kept = kept
-        self._tls = tls
         self._counters = counters
+        self._credentials = credentials
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: with no description the registry does not collect at registration."""
@@ -41,11 +35,13 @@ class FrontCollector(Collector):
         usable = GaugeMetricFamily(
             "poolmuster_credentials_file_usable", "1 unless a file cannot be used as it is now", labels=["file"]
         )
-        for each in self._kept:
+        for each in self._credentials.upkeep.kept:
             usable.add_metric([each.what], float(each.files.problem is None))
         yield usable
-        if self._tls is not None:
-            yield from self._of_tls(self._tls)
+        if self._credentials.tls is not None:
+            yield from self._of_tls(self._credentials.tls)
+        if self._credentials.accounts is not None:
+            yield from _of_accounts(self._credentials.accounts)
 
     def _of_tls(self, tls: TlsFiles) -> Iterator[Metric]:
         counters = self._counters
@@ -63,3 +59,23 @@ class FrontCollector(Collector):
         for reason, count in counters.handshakes_failed.items():
             failed.add_metric([reason.value], count)
         yield failed
+
+
+def _of_accounts(accounts: ServiceAccounts) -> Iterator[Metric]:
+    keys = GaugeMetricFamily("poolmuster_oidc_keys", "Signing keys in use, by issuer", labels=["issuer"])
+    fresh = GaugeMetricFamily(
+        "poolmuster_oidc_keys_fresh",
+        "1 unless the keys of an issuer could not be read the last time",
+        labels=["issuer"],
+    )
+    for issuer, key_set in accounts.issuers.items():
+        keys.add_metric([issuer], len(key_set))
+        fresh.add_metric([issuer], float(key_set.problem is None))
+    yield from (keys, fresh)
+    verifications = CounterMetricFamily(
+        "poolmuster_oidc_verifications", "Signatures of service accounts' tokens, by outcome", labels=["outcome"]
+    )
+    verifications.add_metric(["good"], accounts.verifications - accounts.wrong_signatures)
+    verifications.add_metric(["wrong"], accounts.wrong_signatures)
+    verifications.add_metric(["put_off"], accounts.put_off)
+    yield verifications

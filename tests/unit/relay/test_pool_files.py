@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from poolmuster.client.trust import parse_authorities
 from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.trust import parse_authorities
 from poolmuster.ports.watched_file import FILE_LIMIT_BYTES, WatchedFile, parse_token
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.pool_files import PoolFiles

@@ -4,14 +4,12 @@ Certificates and keys are taken from bytes that were read already, so that a fil
 in use.
 """
 
-import contextlib
 import os
 import re
 import ssl
-import tempfile
-from collections.abc import Iterator
 
 from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.memory_file import as_file
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s.*?-----END \1-----", re.DOTALL)
 _CERTIFICATES = (b"CERTIFICATE", b"X509 CERTIFICATE")
@@ -74,7 +72,7 @@ def parse_pair(certificate: bytes, key: bytes | None = None) -> bytes:
 
 def show(context: ssl.SSLContext, pair: bytes) -> None:
     """Let ``context`` show what `parse_pair` returned. Raises `InvalidInput`."""
-    with _as_file(pair) as path:
+    with as_file(pair) as path:
         try:
             context.load_cert_chain(path, password="")  # never ask on the terminal
         except ssl.SSLError as error:
@@ -89,18 +87,3 @@ def _labelled(content: bytes) -> list[tuple[bytes, bytes]]:
 
 def _blocks(content: bytes, *labels: bytes) -> list[bytes]:
     return [block for label, block in _labelled(content) if label in labels]
-
-
-@contextlib.contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path to ``content`` for as long as the block: OpenSSL takes a client's key from a file only."""
-    if hasattr(os, "memfd_create"):  # nothing of the key ever lies on a disk
-        with os.fdopen(os.memfd_create("poolmuster", os.MFD_CLOEXEC), "wb") as file:
-            file.write(content)
-            file.flush()
-            yield f"/proc/self/fd/{file.fileno()}"
-    else:
-        with tempfile.NamedTemporaryFile() as temporary:  # for its owner's eyes only
-            temporary.write(content)
-            temporary.flush()
-            yield temporary.name

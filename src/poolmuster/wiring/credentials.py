@@ -1,0 +1,100 @@
+"""What tells who asks, put together from the files and places that settings name."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from poolmuster.httpd.tls import TlsFiles
+from poolmuster.identity.authenticator import CredentialAuthenticator
+from poolmuster.identity.credentials_file import parse_credentials
+from poolmuster.identity.key_source import open_key_set
+from poolmuster.identity.service_accounts import ServiceAccounts
+from poolmuster.identity.upkeep import Kept, Upkeep
+from poolmuster.model.errors import InvalidInput
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.watched_file import WatchedFiles
+from poolmuster.wiring.front_settings import FrontSettings, OidcSettings, UsageError
+
+log = structlog.get_logger("poolmuster.front")
+
+
+class Credentials:
+    """``authenticator``, ``tls`` and ``accounts``, each ``None`` where it is not set; `tasks` keep them up to date.
+
+    Raises `UsageError`, which names the flag whose file cannot be used.
+    """
+
+    def __init__(self, settings: FrontSettings, clock: Clock) -> None:
+        self._clock = clock
+        self.authenticator: CredentialAuthenticator | None = None
+        self.tls: TlsFiles | None = None
+        self.accounts: ServiceAccounts | None = None
+        kept: list[Kept] = []
+        if settings.tls_cert_path is not None and settings.tls_key_path is not None:
+            kept.append(self._read_certificates(settings.tls_cert_path, settings.tls_key_path, settings.tls_client_ca))
+        if settings.oidc.issuers:
+            self.accounts = self._open_accounts(settings.oidc)
+        if settings.auth_tokens is not None:
+            kept.append(self._read_credentials(settings.auth_tokens))
+        self.upkeep = Upkeep(kept, clock)
+
+    @property
+    def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+        """What the supervisor runs."""
+        key_sets = () if self.accounts is None else self.accounts.issuers.values()
+        return (self.upkeep.run, *(keys.run for keys in key_sets))
+
+    def _read_certificates(self, chain_path: str, key_path: str, client_ca_path: str | None) -> Kept:
+        try:
+            tls = self.tls = TlsFiles(chain_path, key_path, client_ca_path)
+        except InvalidInput as error:
+            flags = "--tls-cert-path, --tls-key-path" + (", --tls-client-ca" if client_ca_path is not None else "")
+            raise UsageError(f"{flags}: {error.detail.rstrip('.')}") from error
+        self._warn_of_certificate()
+        return Kept("certificates", tls.watched, self._certificates_changed)
+
+    def _certificates_changed(self) -> None:
+        self._warn_of_certificate()
+        self._begin_generation()
+
+    def _warn_of_certificate(self) -> None:
+        assert self.tls is not None, "there is one"
+        if (notice := self.tls.current().notice(self._clock.wall_ms())) is not None:
+            log.warning("Clients will not accept the certificate", why=notice)
+
+    def _open_accounts(self, oidc: OidcSettings) -> ServiceAccounts:
+        try:
+            key_sets = {
+                issuer: open_key_set(
+                    issuer,
+                    source,
+                    self._clock,
+                    self._begin_generation,
+                    refresh_ms=round(oidc.refresh_s * 1000),
+                    ca_file=oidc.ca_cert,
+                    token_file=oidc.token_file,
+                )
+                for issuer, source in oidc.issuers
+            }
+        except InvalidInput as error:
+            raise UsageError(f"--auth-oidc: {error.detail.rstrip('.')}") from error
+        return ServiceAccounts(key_sets, oidc.audience, self._clock)
+
+    def _read_credentials(self, path: str) -> Kept:
+        try:
+            files = WatchedFiles((path,), parse_credentials)
+        except InvalidInput as error:
+            raise UsageError(f"--auth-tokens: {error.detail.rstrip('.')}") from error
+        self.authenticator = CredentialAuthenticator(
+            lambda: files.value, self._clock, accounts=self.accounts, trusts=self._trusts
+        )
+        return Kept("credentials", files, self._begin_generation)
+
+    def _trusts(self, anchor: bytes) -> bool:
+        authorities = None if self.tls is None else self.tls.current().authorities
+        return authorities is not None and authorities.vouch_for(anchor)
+
+    def _begin_generation(self) -> None:
+        if self.authenticator is not None:
+            self.authenticator.begin_generation()
