@@ -25,11 +25,20 @@ class GuardedProgram(msgspec.Struct, frozen=True):
         replace_file(self.tokens, content.encode())
 
 
-def guarded(folder: Path, *flags: str, authority: Authority | None = None, host: str = "127.0.0.1") -> GuardedProgram:
-    """The program, not started yet. With an ``authority`` it serves HTTPS, by a certificate for this machine."""
+def guarded(
+    folder: Path,
+    *flags: str,
+    authority: Authority | None = None,
+    host: str = "127.0.0.1",
+    content: str | None = None,
+) -> GuardedProgram:
+    """The program, not started yet, with a token of each role, or with another ``content`` of its file.
+
+    With an ``authority`` it serves HTTPS, by a certificate for this machine.
+    """
     port, health_port = free_port(), free_port()
     tokens = folder / "tokens.toml"
-    tokens.write_text(principals.lines())
+    tokens.write_text(principals.lines() if content is None else content)
     trust = None
     if authority is not None:
         pair = authority.server("localhost", "127.0.0.1").write(folder, "server")
