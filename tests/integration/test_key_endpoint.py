@@ -157,6 +157,15 @@ async def test_what_has_not_changed_is_not_sent_again_and_no_cookie_is_kept() ->
         assert set(server.authorizations) == {None}
 
 
+async def test_the_first_fetch_can_be_waited_for_and_an_issuer_is_never_asked_without_a_pause() -> None:
+    issuer = Issuer()
+    async with key_server(issuer) as server, fetching(issuer, server.url, refresh_ms=0) as fetched:
+        await asyncio.wait_for(fetched.keys.tried.wait(), WITHIN_S * MARGIN)
+        assert fetched.outcome(fetched.token()) is None
+        await asyncio.sleep(1)
+        assert server.asked <= 11
+
+
 FAILURES = {
     Way.HANG: "does not answer in time",
     Way.DRIP: "does not answer in time",
@@ -181,6 +190,7 @@ async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_
         server.way = way
         with capture_logs() as lines:
             async with fetching(issuer, server.url, refresh_ms=100) as fetched:
+                await asyncio.wait_for(fetched.keys.tried.wait(), WITHIN_S * MARGIN)
                 await until(lambda: fetched.keys.failures > 1, 10)
                 problem = str(fetched.keys.problem)
                 assert FAILURES[way] in problem

@@ -24,6 +24,9 @@ TIMEOUT_S = 2.0
 LOOK_INTERVAL_MS = 1_000
 """How often keys that are not known have the issuer asked again, before it is time."""
 
+LEAST_REFRESH_MS = 100
+"""What is set lower is taken for this: nobody wants to be asked without a pause."""
+
 ETAG_LIMIT = 256
 
 log = structlog.get_logger("poolmuster.identity")
@@ -62,7 +65,7 @@ class UrlKeySet(KeySet):
         super().__init__(issuer, clock, on_withdrawal)
         self.fetches = 0
         self._url = url
-        self._refresh_ms = refresh_ms
+        self._refresh_ms = max(refresh_ms, LEAST_REFRESH_MS)
         self._authorities = None if ca_file is None else WatchedFiles([ca_file], parse_authorities)
         self._token = None if token_file is None else WatchedFiles([token_file], parse_token)
         self._asked = asyncio.Event()

@@ -1,5 +1,6 @@
 """The signing keys of each issuer as they are known now: a file's, or (`poolmuster.identity.key_endpoint`) a URL's."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -26,6 +27,9 @@ class KeySet(ABC):
     endpoint that is broken locks nobody out; whoever means to trust an issuer no more takes it from the flags, or its
     accounts from the credentials file.
 
+    ``tried`` is set when the first reading has ended, well or not. Whoever waits for it before letting anybody in turns
+    nobody away just because it has only begun; it never takes long.
+
     ``generation`` grows whenever the keys change. ``on_withdrawal`` is called when a key is no longer among them: only
     then can somebody have been let in who must not be now.
     """
@@ -36,6 +40,7 @@ class KeySet(ABC):
         self.problem: str | None = "they were not fetched yet"
         self.fetched_at_ms: int | None = None
         self.failures = 0
+        self.tried = asyncio.Event()
         self._clock = clock
         self._on_withdrawal = on_withdrawal
         self._keys = SigningKeys({})
@@ -71,6 +76,7 @@ class KeySet(ABC):
         if self.problem is not None and self.generation:
             log.info("The keys of an issuer can be read again", issuer=self.issuer)
         self.problem = None
+        self.tried.set()
 
     def _take(self, keys: SigningKeys) -> None:
         """A reading was good."""
@@ -106,6 +112,7 @@ class KeySet(ABC):
                 kept=len(self),
             )
         self.problem = problem
+        self.tried.set()
 
 
 class FileKeySet(KeySet):

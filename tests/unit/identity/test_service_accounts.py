@@ -7,7 +7,7 @@ import pytest
 
 from poolmuster.identity.account_token import TOKEN_LIMIT, parse_account_token
 from poolmuster.identity.service_accounts import CLOCK_SLACK_MS
-from poolmuster.model.access import AccountProof, RefusalReason
+from poolmuster.model.access import AccountProof, NotProved, RefusalReason
 from tests.support.issuer import ACCOUNT, AUDIENCE, ISSUER, NAMESPACE, Issuer, private_key
 from tests.unit.identity.accounts import World
 
@@ -205,3 +205,39 @@ def test_a_token_taken_apart_does_not_show_itself() -> None:
     token = world.token()
     shown = repr(parse_account_token(token))
     assert shown == "AccountToken('https://issuer.example', inference/relay)"
+
+
+NO_ACCOUNTS = [
+    f"{'a' * 64}:{ACCOUNT}",
+    f"{NAMESPACE}:{'a' * 254}",
+    f"{NAMESPACE}:a..b",
+    f"{NAMESPACE}:-a",
+    f"-a:{ACCOUNT}",
+]
+
+
+@pytest.mark.parametrize("account", NO_ACCOUNTS)
+def test_names_that_kubernetes_would_not_give_are_none_whoever_knows_them(account: str) -> None:
+    world = World()
+    with pytest.raises(NotProved) as caught:
+        parse_account_token(world.token(sub=f"system:serviceaccount:{account}"))
+    assert caught.value.reason is RefusalReason.UNKNOWN_ACCOUNT
+
+
+def test_the_longest_names_of_kubernetes_are_names() -> None:
+    found = parse_account_token(World().token(sub=f"system:serviceaccount:{'n' * 63}:{'a' * 253}"))
+    assert (found.namespace, found.account) == ("n" * 63, "a" * 253)
+
+
+def test_an_algorithm_that_is_not_ours_is_refused_before_anything_else_is_read() -> None:
+    world = World()
+    with pytest.raises(NotProved) as caught:
+        parse_account_token(world.issuer.compact(world.issuer.header(alg="HS256"), b"nothing"))
+    assert caught.value.reason is RefusalReason.ALGORITHM
+
+
+def test_a_token_with_more_members_than_one_needs_is_not_read() -> None:
+    world = World()
+    assert world.prove(world.token(groups=[str(number) for number in range(80)])).account == ACCOUNT
+    assert world.refusal(world.token(groups=[str(number) for number in range(200)])) is RefusalReason.BAD_JWT
+    assert world.refusal(world.token(groups=[{} for _ in range(80)])) is RefusalReason.BAD_JWT
