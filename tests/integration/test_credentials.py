@@ -219,4 +219,4 @@ async def test_what_needs_no_credentials_needs_them_nowhere_and_says_so(tmp_path
     async with served.program, session_of(served) as session:
         assert await status_of(session, "GET", "/pools", headers={"host": "example.com"}) == 200
         assert await status_of(session, "POST", "/pools", json=registration("a")) == 201
-    assert "Anyone who can reach this address may read and register" in served.program.stderr
+    assert "Anyone who can reach this address may do anything here" in served.program.stderr

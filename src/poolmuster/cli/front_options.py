@@ -13,6 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = click.Path(dir_okay=False)
 ISSUER = PairType("issuer", "jwks-file-or-url")
+ISSUER_FILE = PairType("issuer", "file")
 CREDENTIALS = "Credentials"
 OIDC_FLAGS = (
     "--auth-oidc-audience",
@@ -67,8 +68,20 @@ def front_options(defaults: FrontSettings, *, group: str, default_variable: str 
             group=CREDENTIALS,
             help="The audience that these tokens must be for.",
         ),
-        option("--auth-oidc-ca-cert", type=FILE, group=CREDENTIALS, help="Whom to trust when keys are fetched (PEM)."),
-        option("--auth-oidc-token-file", type=FILE, group=CREDENTIALS, help="Bearer token for fetching keys."),
+        option(
+            "--auth-oidc-ca-cert",
+            type=ISSUER_FILE,
+            multiple=True,
+            group=CREDENTIALS,
+            help="Whom to trust when this issuer's keys are fetched (PEM). Repeatable.",
+        ),
+        option(
+            "--auth-oidc-token-file",
+            type=ISSUER_FILE,
+            multiple=True,
+            group=CREDENTIALS,
+            help="Bearer token for fetching this issuer's keys. Repeatable.",
+        ),
         option(
             "--auth-oidc-refresh-secs",
             type=POSITIVE_SECONDS,
@@ -106,8 +119,8 @@ def front_settings(ctx: click.Context, flags: dict[str, Any]) -> FrontSettings:
         oidc=OidcSettings(
             issuers=flags["auth_oidc"],
             audience=flags["auth_oidc_audience"],
-            ca_cert=flags["auth_oidc_ca_cert"],
-            token_file=flags["auth_oidc_token_file"],
+            ca_certs=flags["auth_oidc_ca_cert"],
+            token_files=flags["auth_oidc_token_file"],
             refresh_s=flags["auth_oidc_refresh_secs"],
         ),
         allow_anonymous=flags["allow_anonymous"],

@@ -1,9 +1,10 @@
 """Tells who asks: proofs made from what was presented, judged by the credentials file.
 
-What was admitted is remembered by a digest of the header, so a heartbeat with a token costs one short hash more than
+What was admitted is remembered by a digest of the token, so a heartbeat with a token costs one short hash more than
 one without. A wrong token costs the same. Nothing that is kept would let anybody in.
 """
 
+import re
 import secrets
 from collections.abc import Callable
 from hashlib import sha256
@@ -27,6 +28,7 @@ REMEMBERED = 10_000
 
 SCHEME = b"bearer "
 JWT_DOTS = 2
+_TOKEN = re.compile(rb"[!-~]+")
 
 
 class AccountProver(Protocol):
@@ -67,21 +69,27 @@ class CredentialAuthenticator:
     def begin_generation(self) -> None:
         """Something changed: nothing that was admitted before counts without being judged again."""
         self.generation += 1
-        self._admitted.clear()
 
     def admit(self, authorization: bytes | None, certificate: CertificateProof | None) -> Admission:
         """See `poolmuster.ports.authenticator.Authenticator.admit`."""
-        if authorization is None and certificate is None:
-            raise NotProved(RefusalReason.MISSING, "no credentials")
-        key: bytes | CertificateProof | None = certificate
+        token = b""
         if authorization is not None:
-            key = sha256(self._salt + authorization).digest()
-        assert key is not None, "one of them is there"
+            token = _token_of(authorization)
+            key: bytes | CertificateProof = sha256(self._salt + token).digest()
+        elif certificate is not None:
+            key = certificate
+        else:
+            raise NotProved(RefusalReason.MISSING, "no credentials")
         admission = self._admitted.get(key)
         if admission is not None and self._counts(admission):
             return admission
-        proof = self._prove(authorization) if authorization is not None else certificate
-        assert proof is not None, "one of them is there"
+        if admission is not None:
+            # Proved before, so only what it is worth is asked again: no signature is verified twice.
+            del self._admitted[key]
+            proof = admission.proof
+        else:
+            proof = self._prove(token) if authorization is not None else certificate
+        assert proof is not None, "somebody has proved something"
         admission = self._judge(proof)
         if len(self._admitted) >= REMEMBERED:
             del self._admitted[next(iter(self._admitted))]
@@ -100,12 +108,7 @@ class CredentialAuthenticator:
             admission.expires_at_ms is None or self._clock.wall_ms() < admission.expires_at_ms
         )
 
-    def _prove(self, authorization: bytes) -> Proof:
-        token = authorization[len(SCHEME) :].strip(b" ")
-        if authorization[: len(SCHEME)].lower() != SCHEME:
-            raise NotProved(RefusalReason.MALFORMED, "the Authorization header is not 'Bearer TOKEN'")
-        if not token or any(not 0x21 <= byte <= 0x7E for byte in token):
-            raise NotProved(RefusalReason.MALFORMED, "what follows 'Bearer' is not one word of visible ASCII")
+    def _prove(self, token: bytes) -> Proof:
         proof = TokenProof(digest_of(token))
         if self._accounts is None or token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
             return proof
@@ -134,3 +137,13 @@ class CredentialAuthenticator:
         return Admission(
             principal=known.principal, proof=proof, generation=self.generation, expires_at_ms=expires_at_ms
         )
+
+
+def _token_of(authorization: bytes) -> bytes:
+    """What the header presents, however its scheme is written. Raises `NotProved`."""
+    if authorization[: len(SCHEME)].lower() != SCHEME:
+        raise NotProved(RefusalReason.MALFORMED, "the Authorization header is not 'Bearer TOKEN'")
+    token = authorization[len(SCHEME) :].strip(b" ")
+    if _TOKEN.fullmatch(token) is None:
+        raise NotProved(RefusalReason.MALFORMED, "what follows 'Bearer' is not one word of visible ASCII")
+    return token

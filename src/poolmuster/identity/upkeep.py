@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.threads import in_thread
 from poolmuster.ports.watched_file import WatchedFiles
 
 EVERY_MS = 250
@@ -32,15 +33,19 @@ class Upkeep:
         self._clock = clock
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Each by itself, so that a file which hangs leaves the others their time."""
+        async with asyncio.TaskGroup() as group:
+            for each in self.kept:
+                group.create_task(self._keep(each))
+
+    async def _keep(self, kept: Kept) -> None:
         while True:
             await self._clock.sleep_ms(EVERY_MS)
-            for each in self.kept:
-                await self._look(each)
+            await self._look(kept)
 
     async def _look(self, kept: Kept) -> None:
         before = kept.files.value
-        if not await asyncio.to_thread(kept.files.refresh):
+        if not await in_thread("credential-files", kept.files.refresh):
             return
         if kept.files.problem is not None:
             log.error("A file cannot be used; what it said before still counts", what=kept.what, why=kept.files.problem)

@@ -45,6 +45,14 @@ class Credentials:
         key_sets = () if self.accounts is None else self.accounts.issuers.values()
         return (self.upkeep.run, *(keys.run for keys in key_sets))
 
+    async def wait_keys(self) -> None:
+        """Until the keys of every issuer were fetched once, well or not, by `tasks`: a few seconds at most.
+
+        Whoever were let in before would be refused for nothing.
+        """
+        for keys in () if self.accounts is None else self.accounts.issuers.values():
+            await keys.tried.wait()
+
     def _read_certificates(self, chain_path: str, key_path: str, client_ca_path: str | None) -> Kept:
         try:
             tls = self.tls = TlsFiles(chain_path, key_path, client_ca_path)
@@ -64,6 +72,7 @@ class Credentials:
             log.warning("Clients will not accept the certificate", why=notice)
 
     def _open_accounts(self, oidc: OidcSettings) -> ServiceAccounts:
+        ca_certs, token_files = dict(oidc.ca_certs), dict(oidc.token_files)
         try:
             key_sets = {
                 issuer: open_key_set(
@@ -72,8 +81,8 @@ class Credentials:
                     self._clock,
                     self._begin_generation,
                     refresh_ms=round(oidc.refresh_s * 1000),
-                    ca_file=oidc.ca_cert,
-                    token_file=oidc.token_file,
+                    ca_file=ca_certs.get(issuer),
+                    token_file=token_files.get(issuer),
                 )
                 for issuer, source in oidc.issuers
             }

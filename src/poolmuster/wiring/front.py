@@ -21,6 +21,7 @@ from poolmuster.wiring.front_metrics import FrontCollector
 from poolmuster.wiring.front_settings import ANYONE_FLAG, FrontSettings, UsageError
 
 HEALTH_CONNECTIONS = 256
+HEALTH_GRACE_S = 0.1
 
 log = structlog.get_logger("poolmuster.front")
 
@@ -30,7 +31,7 @@ class CannotListen(Exception):
 
 
 class Front:
-    """Reads the files that ``settings`` name; `bind` and `start` do the rest.
+    """Reads the files that ``settings`` name; `bind`, `put_up` and `start` do the rest.
 
     Raises `UsageError`, which names the flag whose file cannot be used.
     """
@@ -40,6 +41,9 @@ class Front:
         self._limits = limits
         self._credentials = Credentials(settings, clock)
         self._servers: list[HttpServer] = []
+        self._apps: tuple[ASGIApp, ...] = ()
+        self._instance = ""
+        self._headers: Callable[[], Headers] = list
         self.counters = HttpCounters()
         self.refusals = Refusals(clock)
         self.rules = EntryRules(
@@ -74,19 +78,27 @@ class Front:
                     f"machines, and no credentials are set: pass --auth-tokens FILE, or let anyone in by {ANYONE_FLAG}"
                 )
 
-    async def start(self, app: ASGIApp, health_app: ASGIApp, headers: Callable[[], Headers] = list) -> None:
-        """Listen. ``headers`` is as for `poolmuster.httpd.server.HttpServer.start`."""
-        for server, its_app in zip(self._servers, (app, health_app), strict=False):
-            await server.start(its_app, headers)
+    def put_up(self, app: ASGIApp, health_app: ASGIApp, instance: str, headers: Callable[[], Headers] = list) -> None:
+        """What is to be served, by the run that is called ``instance``. ``headers`` is as for `HttpServer.start`."""
+        self._apps = (app, health_app)
+        self._instance = instance
+        self._headers = headers
 
-    def say(self, instance: str) -> None:
+    async def start(self) -> None:
+        """Listen, once the `tasks`, which have to run already, know whatever it takes to tell who asks."""
+        await self._credentials.wait_keys()
+        for server, app in zip(self._servers, self._apps, strict=False):
+            await server.start(app, self._headers)
+        self._say()
+
+    def _say(self) -> None:
         """Tell the log where this program listens, and what is open to anybody."""
         settings = self._settings
         for server, what in zip(self._servers, ("everything", "health"), strict=False):
             for address in server.addresses:
-                log.info("Listening", address=str(address), what=what, instance=instance)
+                log.info("Listening", address=str(address), what=what, instance=self._instance)
         if settings.allow_anonymous and not settings.listen.is_loopback:
-            log.warning("Anyone who can reach this address may read and register: --allow-anonymous is set")
+            log.warning("Anyone who can reach this address may do anything here: --allow-anonymous is set")
         if settings.auth_tokens is not None and settings.tls_cert_path is None and not settings.listen.is_loopback:
             log.warning("Tokens cross the network in the clear: --tls-cert-path is not set")
 
@@ -102,8 +114,10 @@ class Front:
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening; see `poolmuster.httpd.server.HttpServer.stop`. Health is answered until the end."""
-        for server in self._servers:
-            await server.stop(grace_s)
+        main, *health = self._servers
+        await main.stop(grace_s)
+        for server in health:
+            await server.stop(HEALTH_GRACE_S)
 
 
 def _bind(flag: str, address: Address) -> list[socket.socket]:

@@ -12,14 +12,36 @@ class UsageError(Exception):
     """Settings that cannot be served with. The text is one line that names the flag."""
 
 
-class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose service-account tokens count. ``issuers`` are pairs of an issuer and the place of its keys: file or URL."""
+Pairs = tuple[tuple[str, str], ...]
 
-    issuers: tuple[tuple[str, str], ...] = ()
+
+class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose service-account tokens count. ``issuers`` are pairs of an issuer and the place of its keys: file or URL.
+
+    ``ca_certs`` and ``token_files`` are pairs of an issuer and a file, for those whose keys are fetched: one cluster's
+    token is nothing to be shown to another.
+    """
+
+    issuers: Pairs = ()
     audience: str = DEFAULT_AUDIENCE
-    ca_cert: str | None = None
-    token_file: str | None = None
+    ca_certs: Pairs = ()
+    token_files: Pairs = ()
     refresh_s: float = 1.0
+
+    def check(self) -> None:
+        """Raise `UsageError` where the settings contradict each other."""
+        sources = dict(self.issuers)
+        for flag, pairs in (
+            ("--auth-oidc", self.issuers),
+            ("--auth-oidc-ca-cert", self.ca_certs),
+            ("--auth-oidc-token-file", self.token_files),
+        ):
+            issuers = [issuer for issuer, _ in pairs]
+            for issuer in issuers:
+                if issuers.count(issuer) > 1:
+                    raise UsageError(f"{flag} names the issuer {issuer!r} twice")
+                if "://" not in sources.get(issuer, "") and pairs is not self.issuers:
+                    raise UsageError(f"{flag} is for {issuer!r}, whose keys are not fetched from a URL by --auth-oidc")
 
 
 class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +80,7 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"{flag} needs --auth-tokens, the file that says what each of them may do")
         if self.auth_tokens is not None and self.allow_anonymous:
             raise UsageError(f"{ANYONE_FLAG} contradicts --auth-tokens: with credentials nobody is anonymous")
-        issuers = [issuer for issuer, _ in self.oidc.issuers]
-        for issuer in issuers:
-            if issuers.count(issuer) > 1:
-                raise UsageError(f"--auth-oidc names the issuer {issuer!r} twice")
+        self.oidc.check()
         if not self.listen.is_loopback and self.auth_tokens is None and not self.allow_anonymous:
             raise UsageError(
                 f"--listen {self.listen} is reachable from other machines, and no credentials are set: "

@@ -116,8 +116,7 @@ async def _relay(settings: RelaySettings, front_settings: FrontSettings, client:
         registry = CollectorRegistry()
         front.measure(registry)
         main, health = relay_apps(crew, boot_id, registry, front.rules)
-        await front.start(main, health)
-        front.say(boot_id)
+        front.put_up(main, health, boot_id)
         await work(crew, front, stop, clock)
     log.info("Stopped")
 
@@ -128,6 +127,8 @@ class Serving(Protocol):
     @property
     def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]: ...
 
+    async def start(self) -> None: ...
+
     async def stop(self, grace_s: float) -> None: ...
 
 
@@ -136,6 +137,7 @@ async def work(crew: Crew, front: Serving, stop: asyncio.Event, clock: Clock) ->
     async with asyncio.TaskGroup() as group:
         serving = [group.create_task(task()) for task in front.tasks]
         working = group.create_task(crew.run())
+        await front.start()
         await stop.wait()
         log.info("Stopping")
         ends_ms = clock.monotonic_ms() + STOP_LIMIT_MS

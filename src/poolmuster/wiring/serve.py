@@ -176,8 +176,7 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await front.start(apps.main, apps.health, service_headers(instance))
-    front.say(instance.facts.boot_id)
+    front.put_up(apps.main, apps.health, instance.facts.boot_id, service_headers(instance))
     tasks: tuple[Callable[[], Awaitable[None]], ...] = (
         instance.store.run,
         instance.projection.run,
@@ -190,6 +189,7 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_supervised(task)) for task in tasks]
+            await front.start()
             await stop.wait()
             await _stop(instance, front, settings.shutdown_delay_s)
             for each_task in running:

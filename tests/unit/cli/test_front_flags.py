@@ -92,13 +92,21 @@ def test_a_certificate_alone_says_nothing_about_who_is_let_in(run: Run, tmp_path
         (("--auth-tokens", "t", "--allow-anonymous"), "--allow-anonymous contradicts --auth-tokens"),
         (("--auth-oidc-audience", "a"), "--auth-oidc-audience works only with --auth-oidc"),
         (("--auth-oidc-refresh-secs", "5"), "--auth-oidc-refresh-secs works only with --auth-oidc"),
-        (("--auth-oidc-ca-cert", "a"), "--auth-oidc-ca-cert works only with --auth-oidc"),
-        (("--auth-oidc-token-file", "a"), "--auth-oidc-token-file works only with --auth-oidc"),
+        (("--auth-oidc-ca-cert", "https://i=a"), "--auth-oidc-ca-cert works only with --auth-oidc"),
+        (("--auth-oidc-token-file", "https://i=a"), "--auth-oidc-token-file works only with --auth-oidc"),
         (
             ("--auth-tokens", "t", "--auth-oidc", "https://i=a", "--auth-oidc", "https://i=b"),
             "--auth-oidc names the issuer 'https://i' twice",
         ),
         (("--auth-oidc", "https://i"), "--auth-oidc"),
+        (
+            ("--auth-tokens", "t", "--auth-oidc", "https://i=a.json", "--auth-oidc-token-file", "https://i=t"),
+            "--auth-oidc-token-file is for 'https://i', whose keys are not fetched",
+        ),
+        (
+            ("--auth-tokens", "t", "--auth-oidc", "https://i=https://i/keys", "--auth-oidc-ca-cert", "https://j=t"),
+            "--auth-oidc-ca-cert is for 'https://j'",
+        ),
         (("--auth-tokens", "none/at/all"), "--auth-tokens: none/at/all: cannot be read: No such file or directory"),
         (("--health-listen", "9090"), "--health-listen"),
     ],

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from poolmuster.identity.authenticator import REMEMBERED, CredentialAuthenticator
+from poolmuster.identity.authenticator import CredentialAuthenticator
 from poolmuster.identity.credentials_file import parse_credentials
 from poolmuster.identity.tokens import digest_of, new_token
 from poolmuster.model.access import AccountProof, CertificateProof, NotProved, RefusalReason
@@ -188,14 +188,31 @@ def test_a_token_with_dots_that_has_a_line_is_a_token(world: World) -> None:
     assert world.proved == []
 
 
-def test_what_is_remembered_is_bounded_and_never_what_was_presented(world: World) -> None:
-    token = new_token()
-    world.write(line("a", token))
-    first: Admission = world.auth.admit(bearer(token), None)
-    for spaces in range(REMEMBERED + 5):
-        world.auth.admit(b"Bearer" + b" " * (spaces + 2) + token.encode(), None)
+def test_what_was_proved_is_judged_again_and_not_proved_again(world: World) -> None:
+    world.write('a = {issuer = "https://i", service_account = "ns/sa", roles = ["read"]}')
+    for name in ("a", "b"):
+        world.write(f'{name} = {{issuer = "https://i", service_account = "ns/sa", roles = ["read"]}}')
+        assert world.auth.admit(bearer("x.y.z"), None).principal.name == name
+    assert world.proved == ["x.y.z"]
+    world.write("# nobody")
+    assert world.refused(bearer("x.y.z")) is RefusalReason.UNKNOWN_ACCOUNT
+    assert world.proved == ["x.y.z"]
+    assert world.auth._admitted == {}, "who is refused is forgotten"
+
+
+def test_what_is_remembered_is_bounded_and_never_what_was_presented(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poolmuster.identity.authenticator.REMEMBERED", 3)
+    tokens = [new_token() for _ in range(5)]
+    world.write("".join(line(f"p{number}", token) for number, token in enumerate(tokens)))
+    first: Admission = world.auth.admit(bearer(tokens[0]), None)
+    for scheme in ("Bearer ", "bearer ", "BEARER    "):
+        assert world.auth.admit(bearer(tokens[0], scheme), None) is first, "one token, however it is written"
+    for token in tokens:
+        world.auth.admit(bearer(token), None)
     remembered = world.auth._admitted
-    assert len(remembered) == REMEMBERED
-    assert not any(token.encode() in key for key in remembered if isinstance(key, bytes))
-    assert token not in repr(first)
-    assert world.auth.admit(bearer(token), None) is not first, "the oldest was forgotten"
+    assert len(remembered) == 3
+    assert not any(token.encode() in key for key in remembered if isinstance(key, bytes) for token in tokens)
+    assert tokens[0] not in repr(first)
+    assert world.auth.admit(bearer(tokens[0]), None) is not first, "the oldest was forgotten"

@@ -28,6 +28,9 @@ class Pages:
         self._world = world
         self._closing_ms = closing_ms
 
+    async def start(self) -> None:
+        """It listens already."""
+
     async def stop(self, grace_s: float) -> None:
         await self._world.clock.sleep_ms(self._closing_ms)
 
