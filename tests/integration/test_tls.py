@@ -188,12 +188,15 @@ def test_without_authorities_nobody_is_asked_for_a_certificate(authority: Author
     run_on("uvloop", main)
 
 
-YESTERDAY = {"not_before": from_now(-2 * DAY), "not_after": from_now(-DAY)}
-TOMORROW = {"not_before": from_now(DAY), "not_after": from_now(2 * DAY)}
+def on_day(authority: Authority, number: int) -> Issued:
+    """A certificate that counts for one day, so many days from now."""
+    return authority.client("a", not_before=from_now(number * DAY), not_after=from_now((number + 1) * DAY))
+
+
 REFUSED: dict[str, Callable[[Authority], Issued]] = {
     "unknown_authority": lambda authority: Authority("Another").client("a"),
-    "expired_certificate": lambda authority: authority.client("a", **YESTERDAY),
-    "not_yet_valid": lambda authority: authority.client("a", **TOMORROW),
+    "expired_certificate": lambda authority: on_day(authority, -2),
+    "not_yet_valid": lambda authority: on_day(authority, 1),
     "bad_certificate": lambda authority: authority.server("a"),
 }
 

@@ -97,6 +97,7 @@ class Door(asyncio.Protocol):
         self._loop = loop
         self._deadline_s = loop.time() + entrance.limits.head_s
         self._beneath: Any = None
+        self._client = "unknown"
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # sockets are streams
@@ -107,6 +108,8 @@ class Door(asyncio.Protocol):
             transport.abort()
             return
         self._beneath = transport
+        # Asked now: uvloop no longer knows once the connection is lost.
+        self._client = str((transport.get_extra_info("peername") or ("unknown",))[0])
         self._entrance.doors.add(self)
         counters.handshakes += 1
 
@@ -140,7 +143,7 @@ class Door(asyncio.Protocol):
         self._entrance.doors.discard(self)
         self._entrance.counters.handshakes -= 1
         if failure is not None:
-            self._entrance.failed(failure, str((beneath.get_extra_info("peername") or ("unknown",))[0]))
+            self._entrance.failed(failure, self._client)
         if not inside:
             beneath.abort()
 

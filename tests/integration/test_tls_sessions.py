@@ -1,0 +1,222 @@
+"""No session is resumed, nothing is negotiated again, and a handshake leaves nothing behind."""
+
+import asyncio
+import contextlib
+import gc
+import resource
+import socket
+import ssl
+import struct
+import subprocess
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from poolmuster.httpd.protocol import BoundedProtocol
+from tests.support.pki import Authority
+from tests.support.tls_client import LAST, ByHand, by_hand
+from tests.support.tls_server import LOOPS, Files, Serving, client_context, run_on, serving
+
+pytestmark = pytest.mark.integration
+
+VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+@pytest.fixture(params=LOOPS)
+def loop_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def files(tmp_path: Path, authority: Authority) -> Files:
+    return Files(tmp_path, authority, client_ca=authority.pem)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_session_is_resumed(
+    loop_name: str, files: Files, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """While its connection is open, after it closed in good order, with and without a certificate."""
+    anybody = client_context(authority, maximum_version=version)
+    somebody = client_context(authority, authority.client("a"), tmp_path, maximum_version=version)
+
+    def work(port: int) -> None:
+        for context in (anybody, somebody):
+            first = ByHand(port, context)
+            first.shake_hands()
+            assert b"200 OK" in first.ask()
+            for closed in (False, True):
+                if closed:
+                    first.close()
+                again = ByHand(port, context, first.tls.session)
+                again.shake_hands()
+                assert b"200 OK" in again.ask()
+                assert not again.tls.session_reused
+                assert again.tls.session is None or not again.tls.session.has_ticket
+                again.close()
+
+    async def main() -> None:
+        async with serving(files.tls) as here:
+            await asyncio.to_thread(work, here.port)
+            assert [proof is not None for proof in here.certificates] == [False] * 3 + [True] * 3
+
+    run_on(loop_name, main)
+
+
+def test_a_session_of_a_handshake_that_ran_beside_is_not_resumed_either(
+    loop_name: str, files: Files, authority: Authority
+) -> None:
+    """Two handshakes that were begun with one context: the second brings the first one's session."""
+    context = client_context(authority, maximum_version=ssl.TLSVersion.TLSv1_2)
+
+    def work(port: int) -> None:
+        first, probe = ByHand(port, context), socket.create_connection(("127.0.0.1", port))
+        probe.sendall(b"\x16\x03\x01")  # the second has begun, and its hello comes later
+        first.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        first.shake_hands()
+        first.ask()
+        second = ByHand(port, context, first.tls.session)
+        second.socket.close()
+        second.socket = probe
+        with contextlib.suppress(ssl.SSLWantReadError):
+            second.tls.do_handshake()
+        probe.sendall(second._outgoing.read()[3:])
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            second.shake_hands_and_ask()
+        for client in (first, second):
+            client.socket.close()
+
+    async def main() -> None:
+        async with serving(files.tls) as here:
+            await asyncio.to_thread(work, here.port)
+            await here.failed(other=1)
+
+    with structlog.testing.capture_logs() as lines:
+        run_on(loop_name, main)
+    assert "resumed" in lines[0]["detail"]
+
+
+def s_client(here: Serving, *flags: str, say: bytes) -> Any:
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{here.port}", "-servername", "localhost", *flags]
+    return asyncio.to_thread(subprocess.run, command, input=say, capture_output=True, timeout=10, check=False)
+
+
+def test_openssls_client_sees_no_ticket_no_early_data_and_http_1_1(
+    loop_name: str, files: Files, authority: Authority, tmp_path: Path
+) -> None:
+    authority.write(tmp_path)
+
+    async def main() -> None:
+        async with serving(files.tls) as here:
+            flags = ("-alpn", "h2,http/1.1", "-CAfile", str(tmp_path / "ca.pem"), "-verify_return_error", "-ign_eof")
+            told = (await s_client(here, *flags, say=LAST % b"a")).stdout.decode()
+            assert "HTTP/1.1 200 OK" in told
+            assert "ALPN protocol: http/1.1" in told
+            assert "Early data was not sent" in told
+            assert "Session Ticket" not in told
+            assert "Verify return code: 0 (ok)" in told
+
+    run_on(loop_name, main)
+
+
+def test_a_client_cannot_negotiate_again(loop_name: str, files: Files) -> None:
+    async def main() -> None:
+        async with serving(files.tls) as here:
+            told = await s_client(here, "-tls1_2", say=b"R\nR\n")
+            assert b"no renegotiation" in told.stderr
+            assert here.scopes == []
+
+    run_on(loop_name, main)
+
+
+def test_connections_and_failed_handshakes_are_freed_by_their_reference_counts(
+    files: Files, authority: Authority
+) -> None:
+    """The service freezes what it has: what only the garbage collector could free would stay for ever."""
+    made: list[weakref.ref[BoundedProtocol]] = []
+    init = BoundedProtocol.__init__
+
+    def watched(self: BoundedProtocol, *args: Any) -> None:
+        init(self, *args)
+        made.append(weakref.ref(self))
+
+    async def main() -> None:
+        async with serving(files.tls) as here:
+            context = client_context(authority)
+            contexts = [weakref.ref(files.tls.current().context())]
+            gc.collect()
+            gc.disable()
+            for _ in range(20):
+                await by_hand(here, context, ByHand.ask)
+                await asyncio.to_thread(fail, here.port, b"GET / HTTP/1.1\r\n\r\n")
+            async with asyncio.timeout(5):
+                while here.server.counters.connections or here.server.counters.handshakes:
+                    await asyncio.sleep(0.01)
+            here.scopes.clear()
+            await asyncio.sleep(0.1)
+            assert len(made) == 20
+            left = [each for each in made if each() is not None]
+            assert len(left) <= 1, "the sweep holds the one that it looked at last"
+            before = len(gc.get_objects())
+            for _ in range(50):
+                await asyncio.to_thread(fail, here.port, b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.1)
+            assert len(gc.get_objects()) - before < 50, "less than an object each"
+            assert contexts[0]() is not None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BoundedProtocol, "__init__", watched)
+        try:
+            run_on("uvloop", main)
+        finally:
+            gc.enable()
+
+
+def fail(port: int, said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(said)
+        with contextlib.suppress(OSError):
+            while client.recv(1000):
+                pass
+
+
+def reset(port: int, said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(said)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_ten_thousand_failed_handshakes_leave_nothing(files: Files) -> None:
+    def many(port: int, count: int) -> None:
+        for number in range(count):
+            if number % 2:
+                fail(port, b"GET / HTTP/1.1\r\n\r\n")
+            else:
+                reset(port, b"\x16\x03\x01\x02\x00\x01")
+
+    async def main() -> None:
+        async with serving(files.tls) as here:
+            await asyncio.to_thread(many, here.port, 1_000)
+            before_kib = resident_kib()
+            await asyncio.to_thread(many, here.port, 10_000)
+            async with asyncio.timeout(5):
+                while here.server.counters.handshakes:
+                    await asyncio.sleep(0.01)
+            assert sum(here.failures.values()) > 5_000
+            assert resident_kib() - before_kib < 2_000
+
+    with structlog.testing.capture_logs():
+        run_on("uvloop", main)
+
+
+def resident_kib() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
