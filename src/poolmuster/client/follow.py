@@ -92,8 +92,11 @@ class Follower:
         return self._connected_url
 
     def updates(self) -> Subscription:
-        """Every update from now on, to be iterated or dropped at any time. After the follower's end it ends at once."""
-        return self._subscriptions.add()
+        """Every update from now on, to be iterated or dropped at any time. After the follower's end it ends at once.
+
+        Where there is a list already it begins with an ``overrun``: what led to the list came before.
+        """
+        return self._subscriptions.add(Update(kind=UpdateKind.OVERRUN) if self.has_list else None)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End ``subscription``, whoever else still holds it. Once more does nothing."""

@@ -19,8 +19,8 @@ class UpdateKind(StrEnum):
     """What happened. The first five are events of the watch.
 
     ``forgotten``: pools that were unconfirmed for too long left the usable set. ``connected`` and ``disconnected``
-    are about the watch itself. ``overrun``: this consumer was too slow, so that updates were left out; all that it
-    needs is to look at the follower again.
+    are about the watch itself. ``overrun``: this consumer came later than the list, or was too slow, so
+    that updates were left out; all that it needs is to look at the follower again.
     """
 
     SNAPSHOT = "snapshot"
@@ -147,13 +147,15 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._live())
 
-    def add(self) -> Subscription:
-        """One more. Once all have ended, one that has ended too."""
+    def add(self, first: Update | None = None) -> Subscription:
+        """One more, which begins with ``first`` if that is given. Once all have ended, one that has ended too."""
         subscription = Subscription(self._awaited)
         if self._ended:
             subscription.end(self._error)
         else:
             self._known = [ref(each) for each in (*self._live(), subscription)]
+            if first is not None:
+                subscription.put(first)
         return subscription
 
     def remove(self, subscription: Subscription) -> None:

@@ -133,7 +133,7 @@ async def test_updates_end_with_the_follower_and_may_be_closed_at_any_time(serve
         with Client(server.url) as client:
             with client.follow() as follower:
                 updates, closed = follower.updates(), follower.updates()
-                assert next(updates).kind == "connected"
+                assert next(updates).kind in ("connected", "overrun")
                 closed.close()
                 closed.close()
                 assert list(closed) == []

@@ -103,6 +103,7 @@ async def test_whoever_unsubscribes_gets_no_more_however_often() -> None:
         dropped = scene.follower.updates()
         await scene.send(snapshot("a"))
         waiting = scene.follower.updates()
+        assert (await anext(waiting)).kind == "overrun", "it comes later than the list"
         waits = asyncio.create_task(anext(waiting, None))
         await scene.clock.settle()
         for _ in range(2):

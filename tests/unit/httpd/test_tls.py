@@ -50,8 +50,8 @@ def test_an_empty_file_of_authorities_does_not_mean_the_systems(tmp_path: Path) 
     context = files.current().context()
     assert context.cert_store_stats()["x509"] == 1
     (tmp_path / "ca.pem").write_bytes(b"")
-    assert any([files.refresh(), files.refresh()])
-    assert "holds no certificates" in str(files.problem)
+    assert any([files.watched.refresh(), files.watched.refresh()])
+    assert "holds no certificates" in str(files.watched.problem)
     assert files.current().context() is context
 
 
@@ -62,12 +62,12 @@ def test_a_pair_is_taken_as_a_pair(tmp_path: Path) -> None:
     before = files.current()
     fresh = OURS.server("localhost", not_after=from_now(5 * DAY).replace(microsecond=0))
     Path(paths.cert).write_bytes(fresh.cert_pem)
-    assert not files.refresh()
+    assert not files.watched.refresh()
     Path(paths.key).write_bytes(fresh.key_pem)
-    assert not files.refresh()
+    assert not files.watched.refresh()
     assert files.current() is before
-    assert files.refresh()
-    assert files.problem is None
+    assert files.watched.refresh()
+    assert files.watched.problem is None
     assert files.current().not_after_ms == fresh.certificate.not_valid_after_utc.timestamp() * 1000
 
 
