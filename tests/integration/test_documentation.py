@@ -99,6 +99,6 @@ async def test_the_examples_in_python_run_as_printed(page: str, code: str, tmp_p
             name="example",
         ) as example,
     ):
-        # Each ends by following the list for ever. Where the list comes before the updates do, they begin with an overrun.
+        # Each ends by following the list for ever. Where the list was there first, updates begin with an overrun.
         await example.wait_line(r"(?m)^(snapshot|overrun) ", timeout_s=PATIENCE_S)
         assert (example.returncode, example.stderr) == (None, "")

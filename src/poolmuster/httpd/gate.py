@@ -35,8 +35,11 @@ class Gate:
         try:
             return self._authenticator.admit(authorization, scope.get("certificate"))
         except NotProved as error:
-            presented = authorization is not None or scope.get("certificate") is not None
-            raise Unauthenticated(NOT_KNOWN if presented else WANTED, presented=presented) from error
+            by_connection = authorization is None and scope.get("certificate") is not None
+            presented = authorization is not None or by_connection
+            raise Unauthenticated(
+                NOT_KNOWN if presented else WANTED, presented=presented, by_connection=by_connection
+            ) from error
 
     def may_read(self, scope: Scope) -> bool:
         """Whether whoever sent this request, to a path that is open to all, may also read."""

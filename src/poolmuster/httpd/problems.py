@@ -40,7 +40,8 @@ def problem_headers(error: PoolmusterError) -> Headers:
         case Unauthenticated():
             # RFC 6750, 3.1: what is wrong is said only to whom something was wrong with, and no more than that.
             invalid = b', error="invalid_token"' if error.presented else b""
-            return [(b"www-authenticate", b'Bearer realm="poolmuster"' + invalid)]
+            ends = [(b"connection", b"close")] if error.by_connection else []
+            return [(b"www-authenticate", b'Bearer realm="poolmuster"' + invalid), *ends]
         case MethodNotAllowed():
             return [(b"allow", ", ".join(error.allow).encode())]
         case LimitReached() | Unavailable():

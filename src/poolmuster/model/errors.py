@@ -54,10 +54,12 @@ class Unauthenticated(PoolmusterError):
     type = "urn:poolmuster:unauthenticated"
     title = "Unauthenticated"
 
-    def __init__(self, detail: str, *, presented: bool = True) -> None:
+    def __init__(self, detail: str, *, presented: bool = True, by_connection: bool = False) -> None:
         super().__init__(detail)
         self.presented = presented
         """Whether anything was presented at all: only then is it called invalid (RFC 6750, 3.1)."""
+        self.by_connection = by_connection
+        """Whether it was the connection's certificate: a new connection may fare better, this one never will."""
 
 
 class Forbidden(PoolmusterError):
