@@ -27,6 +27,7 @@ REMEMBERED = 10_000
 """Admissions remembered at once: the oldest is forgotten first, and has to be proved again."""
 
 SCHEME = b"bearer "
+USUAL_SCHEME = b"Bearer "
 JWT_DOTS = 2
 _TOKEN = re.compile(rb"[!-~]+")
 
@@ -72,24 +73,32 @@ class CredentialAuthenticator:
 
     def admit(self, authorization: bytes | None, certificate: CertificateProof | None) -> Admission:
         """See `poolmuster.ports.authenticator.Authenticator.admit`."""
-        token = b""
-        if authorization is not None:
-            token = _token_of(authorization)
-            key: bytes | CertificateProof = sha256(self._salt + token).digest()
-        elif certificate is not None:
-            key = certificate
-        else:
-            raise NotProved(RefusalReason.MISSING, "no credentials")
+        if authorization is None:
+            if certificate is None:
+                raise NotProved(RefusalReason.MISSING, "no credentials")
+            return self._remembered(certificate) or self._take(certificate, certificate)
+        if authorization.startswith(USUAL_SCHEME):
+            # As it comes with every heartbeat: what is remembered was well-formed.
+            admission = self._remembered(self._key_of(authorization[len(USUAL_SCHEME) :]))
+            if admission is not None:
+                return admission
+        token = _token_of(authorization)
+        key = self._key_of(token)
+        return self._remembered(key) or self._take(key, self._prove(token))
+
+    def _key_of(self, token: bytes) -> bytes:
+        return sha256(self._salt + token).digest()
+
+    def _remembered(self, key: bytes | CertificateProof) -> Admission | None:
+        """Who was admitted by this before, judged again if need be: no signature is verified twice."""
         admission = self._admitted.get(key)
-        if admission is not None and self._counts(admission):
+        if admission is None or self._counts(admission):
             return admission
-        if admission is not None:
-            # Proved before, so only what it is worth is asked again: no signature is verified twice.
-            del self._admitted[key]
-            proof = admission.proof
-        else:
-            proof = self._prove(token) if authorization is not None else certificate
-        assert proof is not None, "somebody has proved something"
+        del self._admitted[key]
+        assert admission.proof is not None, "who was admitted here has proved something"
+        return self._take(key, admission.proof)
+
+    def _take(self, key: bytes | CertificateProof, proof: Proof) -> Admission:
         admission = self._judge(proof)
         if len(self._admitted) >= REMEMBERED:
             del self._admitted[next(iter(self._admitted))]
