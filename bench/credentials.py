@@ -10,7 +10,7 @@ import ssl
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -59,7 +59,7 @@ async def run(results: Results) -> None:
         results.add("a token to none", _ratio(costs, "a token", "nothing"), "x", at_most=1.05)
         for mine in ("a token", "a certificate", "a service account"):
             results.add(f"over TLS, {mine} to none", _ratio(costs, f"{mine} over TLS", "nothing over TLS"), "x")
-        await _wrong(results, next(way for way in ways if way.name == "a token"))
+        await _wrong(results, next(way for way in ways if way.name == "a token"), token)
 
 
 def _ratio(costs: dict[str, list[float]], mine: str, other: str) -> float:
@@ -104,15 +104,23 @@ def _heartbeats(*headers: str) -> list[bytes]:
     return [post(body(number), *headers) for number in range(POOLS)]
 
 
-async def _wrong(results: Results, way: Way) -> None:
+async def _wrong(results: Results, way: Way, token: str) -> None:
     """Wrong tokens, each another, as fast as they are answered; and ten thousand a second beside heartbeats."""
-    wrong = [get("/pools", f"Authorization: Bearer {new_token()}") for _ in range(FLOOD)]
-    flood = Way("wrong tokens", way.program, wrong)
+    flood = Way("wrong tokens", way.program, _asking(new_token() for _ in range(FLOOD)))
     costs = [((await flood.send(FLOOD, 401)).cpu_each_s, (await way.send(COUNT)).cpu_each_s) for _ in range(5)]
     results.add("a wrong token, server CPU", statistics.median(mine for mine, _ in costs) * 1e6, "us")
     ratio = statistics.median(mine / other for mine, other in costs)
     results.add("a wrong token to a heartbeat with a right one", ratio, "x", at_most=1.0)
+    near = Way("tokens that end wrong", way.program, _asking(f"{token[:-2]}{number:02x}" for number in range(200)))
+    far = Way("tokens that begin wrong", way.program, _asking(f"{number:02x}{token[2:]}" for number in range(200)))
+    pairs = [((await near.send(FLOOD, 401)).cpu_each_s, (await far.send(FLOOD, 401)).cpu_each_s) for _ in range(5)]
+    ratio = statistics.median(mine / other for mine, other in pairs)
+    results.add("a token that ends wrong to one that begins wrong", ratio, "x", at_least=0.95, at_most=1.05)
     alone = await way.send(COUNT)
     beside, _ = await asyncio.gather(way.send(COUNT), flood.send(FLOOD, 401))
     results.add("p99 of heartbeats alone, at full speed", alone.quantile_s(0.99) * 1e3, "ms")
     results.add("p99 of heartbeats beside as many wrong tokens", beside.quantile_s(0.99) * 1e3, "ms")
+
+
+def _asking(tokens: Iterable[str]) -> list[bytes]:
+    return [get("/pools", f"Authorization: Bearer {token}") for token in tokens]
