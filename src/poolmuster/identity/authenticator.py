@@ -7,7 +7,8 @@ one without. A wrong token costs the same. Nothing that is kept would let anybod
 import re
 import secrets
 from collections.abc import Callable
-from hashlib import sha256
+from functools import partial
+from hashlib import blake2b
 from typing import Protocol
 
 from poolmuster.identity.credentials_file import Account, Credentials
@@ -29,6 +30,7 @@ REMEMBERED = 10_000
 SCHEME = b"bearer "
 USUAL_SCHEME = b"Bearer "
 JWT_DOTS = 2
+_digest = partial(blake2b, digest_size=24)  # not of OpenSSL, which takes longer to be asked than to answer
 _TOKEN = re.compile(rb"[!-~]+")
 
 
@@ -77,17 +79,13 @@ class CredentialAuthenticator:
             if certificate is None:
                 raise NotProved(RefusalReason.MISSING, "no credentials")
             return self._remembered(certificate) or self._take(certificate, certificate)
-        if authorization.startswith(USUAL_SCHEME):
-            # As it comes with every heartbeat: what is remembered was well-formed.
-            admission = self._remembered(self._key_of(authorization[len(USUAL_SCHEME) :]))
-            if admission is not None:
-                return admission
+        # As it comes with every heartbeat, so each call less counts; what is remembered was well-formed.
+        admission = self._admitted.get(_digest(self._salt + authorization).digest())
+        if admission is not None and admission.generation == self.generation and admission.expires_at_ms is None:
+            return admission
         token = _token_of(authorization)
-        key = self._key_of(token)
+        key = _digest(self._salt + USUAL_SCHEME + token).digest()
         return self._remembered(key) or self._take(key, self._prove(token))
-
-    def _key_of(self, token: bytes) -> bytes:
-        return sha256(self._salt + token).digest()
 
     def _remembered(self, key: bytes | CertificateProof) -> Admission | None:
         """Who was admitted by this before, judged again if need be: no signature is verified twice."""

@@ -16,13 +16,13 @@ import msgspec
 
 from poolmuster.model.access import (
     CertificateProof,
-    Clusters,
     NotProved,
     Principal,
     Proof,
     RefusalReason,
     Role,
     TokenProof,
+    principal,
 )
 from poolmuster.model.errors import Fault, InvalidInput
 
@@ -148,13 +148,7 @@ def _where(error: Exception) -> str:
 def _take(found: Credentials, name: str, content: Any) -> None:
     line = _line(name, content)
     known = Known(
-        Principal(
-            name=name,
-            roles=frozenset(line.roles),
-            clusters=Clusters(line.clusters),
-            streams=line.streams,
-            pools_per_cluster=line.pools_per_cluster,
-        ),
+        principal(name, line.roles, line.clusters, streams=line.streams, pools_per_cluster=line.pools_per_cluster),
         None if line.expires is None else round(line.expires.timestamp() * 1000),
     )
     given = [bool(way) for way in (line.sha256, line.uri, line.dns, line.service_account)]
