@@ -188,7 +188,7 @@ async def test_unsigned_and_wrongly_signed_tokens_are_refused_and_the_log_says_w
     stranger.add("elsewhere", number=1)
     asker = world.asker()
     for token, reason in (
-        (unsigned, "bad_jwt|algorithm"),
+        (unsigned, "algorithm"),
         (world.issuer.compact(world.issuer.header(alg="HS256"), claims), "algorithm"),
         (world.issuer.compact(world.issuer.header(kid="none-of-them"), claims), "unknown_key"),
         (stranger.compact(world.issuer.header(), claims), "bad_signature"),

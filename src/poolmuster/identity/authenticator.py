@@ -117,8 +117,12 @@ class CredentialAuthenticator:
 
     def _prove(self, token: bytes) -> Proof:
         proof = TokenProof(digest_of(token))
-        if self._accounts is None or token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
+        if token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
             return proof
+        if self._accounts is None:
+            raise NotProved(
+                RefusalReason.UNKNOWN_TOKEN, "it looks like a service account's token, and --auth-oidc is not set"
+            )
         return self._accounts.prove(token.decode("ascii"), self._knows_account)
 
     def _knows_account(self, issuer: str, namespace: str, account: str) -> bool:

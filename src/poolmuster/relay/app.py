@@ -50,7 +50,11 @@ class RelayPages:
     def _check_ready(self) -> None:
         if self._crew.stopping:
             raise Unavailable("This relay is stopping.")
-        faults = [f"{status.key}: {fault}." for status in self._crew.statuses if (fault := status.fault) is not None]
+        faults = [
+            f"{status.key}: {fault.rstrip('.')}."
+            for status in self._crew.statuses
+            if (fault := status.fault) is not None
+        ]
         if faults:
             more = f" And {len(faults) - 1} more." if len(faults) > 1 else ""
             raise Unavailable(faults[0] + more)
