@@ -115,17 +115,14 @@ def test_a_server_name_is_not_needed(loop_name: str, files: Files, authority: Au
     run_on(loop_name, main)
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_clients_certificate_is_a_proof(
-    loop_name: str, files: Files, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
-) -> None:
+def test_a_clients_certificate_is_a_proof(loop_name: str, files: Files, authority: Authority, tmp_path: Path) -> None:
     between = authority.intermediate()
     ends = from_now(DAY / 2).replace(microsecond=0)
     issued = between.client("a.example", "b.example", uris=["spiffe://prod/x"], not_after=ends)
 
     async def main() -> None:
         async with serving(files.tls) as here:
-            context = client_context(authority, issued, tmp_path, maximum_version=version)
+            context = client_context(authority, issued, tmp_path)
             pair = await connect(here, context, server_hostname="localhost")
             await ask(pair)
             await ask(pair)
@@ -202,20 +199,18 @@ REFUSED: dict[str, Callable[[Authority], Issued]] = {
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_certificate_that_does_not_count_is_refused_and_the_log_says_why(
     loop_name: str,
     files: Files,
     authority: Authority,
     tmp_path: Path,
     reason: str,
-    version: ssl.TLSVersion,
     lines: list[Any],
 ) -> None:
     async def main() -> None:
         async with serving(files.tls) as here:
             issued = REFUSED[reason](authority)
-            await refused(here, client_context(authority, issued, tmp_path, maximum_version=version))
+            await refused(here, client_context(authority, issued, tmp_path))
             await here.failed(**{reason: 1})
             assert here.scopes == []
 

@@ -104,7 +104,7 @@ def test_a_certificate_that_cannot_be_used_leaves_the_last_good_one(loop_name: s
             for broken in (b"no certificate", authority.server("localhost").cert_pem):
                 replace_file(Path(files.cert), broken)
                 assert files.refresh()
-                assert files.cert in str(files.tls.watched.problem)
+                assert files.cert in str(files.tls.pair.problem)
                 assert await served(here) == before
                 await load.more()
 

@@ -60,7 +60,10 @@ class Files:
 
     def refresh(self) -> bool:
         """Let new contents settle, and be taken."""
-        return any([self.tls.watched.refresh(), self.tls.watched.refresh()])
+        changed = [self.tls.pair.refresh() for _ in range(2)]
+        if self.tls.client_ca is not None:
+            changed += [self.tls.client_ca.refresh() for _ in range(2)]
+        return any(changed)
 
 
 class Serving:

@@ -5,6 +5,7 @@ from the call on that finds it; calls in flight and open watches go on with what
 useless leaves the last good content in use, and the log says so once.
 """
 
+import asyncio
 import logging
 import math
 import ssl
@@ -12,10 +13,14 @@ import ssl
 from poolmuster.client.settings import ClientSettings
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.threads import in_thread
 from poolmuster.ports.trust import parse_authorities, parse_pair, show, trusting_the_system
 from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 LOOK_INTERVAL_MS = 1_000
+READ_LIMIT_MS = 500
+"""How long a call waits for a reading; one that takes longer is used by a later call."""
+
 SETTLE_MS = 50
 """What changed is read again after this time, so that no half-written file is taken."""
 
@@ -96,6 +101,8 @@ class Credentials:
             self.authorization = self._files.token.value
         if self._needs_tls:
             self.tls = self._files.context()
+        self._tls_state = self._files.tls_state
+        self._reading: asyncio.Future[list[WatchedFiles[HiddenText] | WatchedFiles[bytes]]] | None = None
 
     def __repr__(self) -> str:
         return f"Credentials({', '.join(path for files in self._files.all for path in files.paths)})"
@@ -113,10 +120,11 @@ class Credentials:
     async def look(self) -> None:
         """Read the files again. Where something changed this takes `SETTLE_MS`."""
         self._next_look_ms = self._clock.monotonic_ms() + LOOK_INTERVAL_MS
-        self._read()
+        if not await self._read():
+            return
         if any(files.unsettled for files in self._files.all):
             await self._clock.sleep_ms(SETTLE_MS)
-            self._read()
+            await self._read()
 
     def refused(self) -> None:
         """They did not count: look again before the next call, whenever that is."""
@@ -127,18 +135,34 @@ class Credentials:
         """Whether anything is shown to what is behind ``url``."""
         return self.authorization is not None or (self._files.pair is not None and url.startswith("https:"))
 
-    def _read(self) -> None:
-        before = self._files.tls_state
-        for files in self._files.all:
-            if not files.refresh():
-                continue
+    async def _read(self) -> bool:
+        """Read all beside the event loop. Returns whether that has come to an end: a file system may hang."""
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(in_thread("credential-files", self._refreshed))
+        reading, timer = self._reading, asyncio.ensure_future(self._clock.sleep_ms(READ_LIMIT_MS))
+        try:
+            await asyncio.wait((reading, timer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        if not reading.done():
+            return False
+        self._reading = None
+        self._use(reading.result())
+        return True
+
+    def _refreshed(self) -> list[WatchedFiles[HiddenText] | WatchedFiles[bytes]]:
+        return [files for files in self._files.all if files.refresh()]
+
+    def _use(self, changed: list[WatchedFiles[HiddenText] | WatchedFiles[bytes]]) -> None:
+        for files in changed:
             if files.problem is None:
                 log.info("Credentials were read again: %s", ", ".join(files.paths))
             else:
                 log.warning("A file is not usable; what it last held stays in use: %s", files.problem)
         if self._files.token is not None:
             self.authorization = self._files.token.value
-        if self._needs_tls and self._files.tls_state != before:
+        if self._needs_tls and self._files.tls_state != self._tls_state:
+            self._tls_state = self._files.tls_state
             try:
                 self.tls = self._files.context()
             except InvalidInput as error:  # SSL_CERT_FILE went away meanwhile

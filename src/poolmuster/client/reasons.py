@@ -43,12 +43,24 @@ def reason_of(error: BaseException, url: str = "") -> str:
         if number and number > 0:
             return os.strerror(number)
         return error.os_error.strerror or str(error.os_error) or "no connection"
-    if isinstance(error, TimeoutError):
-        return "it does not answer in time"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "the connection was cut"
-    if isinstance(error, aiohttp.ClientResponseError) and _TLS_RECORD in error.message:
-        return "it speaks TLS there: its URL begins with https"
+    return _reason_of_kind(error)
+
+
+def _reason_of_kind(error: BaseException) -> str:
+    """By its kind alone: where an error's own words have a URL in them, a proxy's password may stand in that."""
+    match error:
+        case TimeoutError():
+            return "it does not answer in time"
+        case aiohttp.ClientPayloadError():
+            return "the connection was cut"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answered {error.status}"
+        case aiohttp.ClientResponseError():
+            return "it speaks TLS there: its URL begins with https" if _TLS_RECORD in error.message else error.message
+        case aiohttp.InvalidURL():
+            return "the URL of the proxy, or its own, cannot be used"
+        case aiohttp.ClientError():
+            return type(error).__name__
     return str(error) or type(error).__name__
 
 

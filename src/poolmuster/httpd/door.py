@@ -10,16 +10,23 @@ from typing import Any
 
 import structlog
 
-from poolmuster.httpd.handshake import GONE, RESUMED, TIMED_OUT, Failure, failure_of
+from poolmuster.httpd.handshake import GONE, TIMED_OUT, Failure, failure_of
 from poolmuster.httpd.limits import HandshakeFailure, HttpCounters, HttpLimits
 from poolmuster.httpd.protocol import BoundedProtocol
 from poolmuster.httpd.refusals import shown_address
 from poolmuster.httpd.throttled import Throttle
 from poolmuster.httpd.tls import Secured, TlsSource
+from poolmuster.httpd.turns import Turns
 
 SHUTDOWN_S = 24 * 3600.0
 """asyncio's own limit on a connection's end would cut off an answer that is read slowly: `BoundedProtocol.sweep` sees
 whether anything moves."""
+
+HANDSHAKES_AT_ONCE = 256
+"""Each holds about 170 KB until its client has answered."""
+
+HANDSHAKE_S = 5.0
+"""How long one may take once it has begun, where a head has longer."""
 
 TIMER_S = 0.05
 """The least time that a handshake gets, and by how much a timer may be early."""
@@ -46,6 +53,7 @@ class Entrance:
         self.counters = counters
         self.make = make
         self.doors: set[Door] = set()
+        self.turns = Turns(HANDSHAKES_AT_ONCE)
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._lines: Throttle[tuple[HandshakeFailure, str]] = Throttle()
@@ -151,7 +159,13 @@ class Door(asyncio.Protocol):
     async def _open(self, first: bytes) -> None:
         failure: Failure | None = None
         inside = False
+        turns = self._entrance.turns
+        await turns.enter(self._client)
         try:
+            if self._loop.time() >= self._deadline_s:
+                failure = TIMED_OUT  # it has waited for longer than anybody would for the answer
+                return
+            self._deadline_s = self._loop.time() + min(HANDSHAKE_S, self._entrance.limits.head_s)
             failure = await self._begin(self._beneath, first)
             inside = failure is None
         except Exception as error:  # noqa: BLE001
@@ -160,20 +174,20 @@ class Door(asyncio.Protocol):
             late = self._loop.time() >= self._deadline_s - TIMER_S
             failure = TIMED_OUT if late and isinstance(error, ConnectionAbortedError) else failure_of(error)
         finally:
+            turns.leave()
             self._leave(failure, inside=inside)
 
     async def _begin(self, beneath: Any, first: bytes) -> Failure | None:
         """Shake hands, and let the connection in. Returns why not; raises what OpenSSL and the network raise."""
         entrance = self._entrance
         tls = entrance.tls.current()
-        context = tls.context()
         early = _Early()
         # Runs as soon as the next line waits: then asyncio's protocol of TLS has taken this one's place.
         self._loop.call_soon(self._feed, beneath, first)
         transport = await self._loop.start_tls(
             beneath,
             early,
-            context,
+            tls.context,
             server_side=True,
             ssl_handshake_timeout=max(TIMER_S, self._deadline_s - self._loop.time()),
             ssl_shutdown_timeout=SHUTDOWN_S,
@@ -181,10 +195,6 @@ class Door(asyncio.Protocol):
         ssl_object = transport.get_extra_info("ssl_object") if transport is not None else None
         if transport is None or ssl_object is None or early.lost:
             return GONE
-        if ssl_object.version() == "TLSv1.2":
-            tls.spend(context)
-        if ssl_object.session_reused:
-            return RESUMED
         transport.set_write_buffer_limits(high=BUFFERED_BYTES)
         protocol = entrance.make()
         protocol.tls = Secured(beneath, transport, asks=tls.authorities is not None)

@@ -48,6 +48,15 @@ class Gate:
         except Unauthenticated:
             return False
 
+    def confirm(self, scope: Scope) -> Admission:
+        """Who sent this request, now that its body is there: that may have taken a while."""
+        if self._authenticator is None:
+            return UNASKED
+        try:
+            return self._authenticator.renew(scope["admission"])
+        except NotProved as error:
+            raise Unauthenticated(NOT_KNOWN) from error
+
     def may_still_read(self, admission: Admission) -> bool:
         """Whether somebody who was let in before would be let in again, and may read."""
         if self._authenticator is None:

@@ -32,7 +32,6 @@ GONE = Failure(
     HandshakeFailure.GONE,
     "the client went away in the middle of its handshake, as one may that does not accept this server's certificate",
 )
-RESUMED = Failure(HandshakeFailure.OTHER, "the client resumed a session, which would skip its certificate")
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -8,7 +8,8 @@ import msgspec
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one client may take. Sizes in bytes, times in seconds.
 
-    ``send_stall_s`` is how long a client may leave a full buffer untouched before its connection is dropped.
+    ``send_stall_s`` is how long a client may leave a full buffer untouched before its connection is dropped. Where
+    there are as many ``connections`` as may be, a new one is refused; or, if it ``makes_room``, an idle one is closed.
     """
 
     head_bytes: int = 16 * 1024
@@ -17,6 +18,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 75.0
     send_stall_s: float = 60.0
     connections: int = 10_000
+    makes_room: bool = False
 
 
 class HandshakeFailure(StrEnum):

@@ -67,11 +67,26 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn types it
         super().connection_made(transport)
         self._counters.connections += 1
-        if len(self.connections) > self._limits.connections:
+        if len(self.connections) > self._limits.connections and not self._makes_room():
             self._counters.refused_connections += 1
             self._refuse(Unavailable("This instance has as many connections as it may."))
             return
         self._deadline_s = self.loop.time() + self._limits.idle_s
+
+    def _makes_room(self) -> bool:
+        """Close a connection on which nothing is being answered, if that is wanted and there is one."""
+        if self._limits.makes_room:
+            for other in self.connections:
+                if other is not self and isinstance(other, BoundedProtocol) and other.is_idle:
+                    other.drop()
+                    return True
+        return False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being answered."""
+        exchange: Exchange | None = self.cycle  # type: ignore[assignment]  # as in on_headers_complete
+        return exchange is None or exchange.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._counters.connections -= 1
@@ -120,6 +135,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stop_parsing()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer (RFC 9110, 6.5.1): whoever looked at the head before us has not seen it
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True

@@ -1,8 +1,8 @@
 """What TLS needs of the files that it is set up by, and what it knows of a connection.
 
-Sessions are never resumed: a resumed session skips the verification of the client's certificate, and goes on with the
-server's old one. With TLS 1.3 no ticket is ever sent. TLS 1.2 may resume from a cache of the context that Python gives
-no way to turn off, so a context with which such a handshake was done begins no other.
+Where clients prove by their certificate who they are, no session is ever resumed: that would skip the verification.
+With TLS 1.3 it is enough to send no ticket. TLS 1.2 resumes from a cache of the context that Python gives no way to
+turn off, so it is not spoken then.
 """
 
 import ssl
@@ -37,18 +37,7 @@ class ServerTls:
         _check_key(key, leaf)
         self.not_before_ms = _ms(leaf.not_valid_before_utc)
         self.not_after_ms = _ms(leaf.not_valid_after_utc)
-        self._context: ssl.SSLContext | None = self._build()
-
-    def context(self) -> ssl.SSLContext:
-        """The context to begin the next handshake with."""
-        if self._context is None:
-            self._context = self._build()
-        return self._context
-
-    def spend(self, context: ssl.SSLContext) -> None:
-        """Begin no more handshakes with ``context``: it holds a session that could be resumed."""
-        if self._context is context:
-            self._context = None
+        self.context = self._build()
 
     def notice(self, now_ms: int) -> str | None:
         """What is wrong with the certificate's time, by the wall clock. A warning: only its clients can refuse it."""
@@ -60,7 +49,8 @@ class ServerTls:
 
     def _build(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        asks = self.authorities is not None
+        context.minimum_version = ssl.TLSVersion.TLSv1_3 if asks else ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
         context.num_tickets = 0
@@ -71,11 +61,7 @@ class ServerTls:
         except ssl.SSLError as error:
             raise InvalidInput(f"the certificate and its key cannot be used: {error.reason}") from error
         if self.authorities is not None:
-            # Nothing else is ever trusted: the system's authorities are loaded by those who ask for them.
-            context.load_verify_locations(cadata=b"".join(self.authorities.ders))
-            context.verify_mode = ssl.CERT_OPTIONAL
-            # A file may name an intermediate alone: then those that it issued count, and others of its root do not.
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            _trust(context, self.authorities)
         return context
 
 
@@ -88,27 +74,50 @@ class TlsSource(Protocol):
 
 
 class TlsFiles:
-    """A certificate, its key and the authorities of the clients, taken together whenever the files change.
+    """A certificate with its key, and the authorities of the clients, each as of its last good reading.
 
-    Raises `InvalidInput`, which names the file and never shows what is in it.
+    A certificate and its key are taken together. The authorities are read by themselves: whoever is trusted no more is
+    not to go on because a certificate cannot be read. Raises `InvalidInput`, which names the file and never shows what
+    is in it.
     """
 
     def __init__(self, chain_path: str, key_path: str, client_ca_path: str | None = None) -> None:
-        self._paths = [chain_path, key_path] + ([client_ca_path] if client_ca_path is not None else [])
-        self.watched: WatchedFiles[ServerTls] = WatchedFiles(self._paths, self._parse)
+        self.pair: WatchedFiles[tuple[bytes, bytes]] = WatchedFiles((chain_path, key_path), _usable_pair)
+        self.client_ca: WatchedFiles[Authorities] | None = None
+        if client_ca_path is not None:
+            self.client_ca = WatchedFiles((client_ca_path,), _usable_authorities)
+        self._built_from: tuple[object, object] = (None, None)
+        self._built: ServerTls | None = None
 
     def current(self) -> ServerTls:
-        """As of the last good reading."""
-        return self.watched.value
+        """By the last good readings."""
+        authorities = None if self.client_ca is None else self.client_ca.value
+        if self._built is None or self._built_from != (self.pair.value, authorities):
+            self._built = ServerTls(*self.pair.value, authorities)
+            self._built_from = (self.pair.value, authorities)
+        return self._built
 
-    def _parse(self, chain: bytes, key: bytes, *client_ca: bytes) -> ServerTls:
-        authorities = None
-        if client_ca:
-            try:
-                authorities = read_authorities(client_ca[0])
-            except InvalidInput as error:
-                raise InvalidInput(f"{self._paths[2]} {error.detail}") from error
-        return ServerTls(chain, key, authorities)
+
+def _usable_pair(chain: bytes, key: bytes) -> tuple[bytes, bytes]:
+    ServerTls(chain, key)
+    return chain, key
+
+
+def _usable_authorities(pem: bytes) -> Authorities:
+    authorities = read_authorities(pem)
+    try:
+        _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authorities)
+    except ssl.SSLError as error:
+        raise InvalidInput(f"holds a certificate that cannot be used: {error.reason}") from error
+    return authorities
+
+
+def _trust(context: ssl.SSLContext, authorities: Authorities) -> None:
+    """Nothing else is ever trusted: the system's authorities are loaded by those who ask for them."""
+    context.load_verify_locations(cadata=b"".join(authorities.ders))
+    context.verify_mode = ssl.CERT_OPTIONAL
+    # A file may name an intermediate alone: then those that it issued count, and others of its root do not.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 class Secured:

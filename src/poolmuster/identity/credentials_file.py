@@ -27,6 +27,7 @@ from poolmuster.model.access import (
 from poolmuster.model.errors import Fault, InvalidInput
 
 NAME_LIMIT = 128
+NAMES_SHOWN = 300
 DIGEST_HEX_DIGITS = 64
 
 Account = tuple[str, str, str]
@@ -90,7 +91,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(proof, CertificateProof):
             known = self._certificate(proof)
             missing = RefusalReason.UNKNOWN_CERTIFICATE
-            names = ", ".join((*proof.uris, *proof.dns_names))
+            names = ", ".join((*proof.uris, *proof.dns_names))[:NAMES_SHOWN]
             what = (
                 f"a certificate for {names}"
                 if names
@@ -110,7 +111,8 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
             if (known := self.uris.get(uri)) is not None:
                 return known
         for name in proof.dns_names:
-            if (known := self.dns_names.get(name.lower())) is not None:
+            # Letters outside of ASCII may become others when they are made small.
+            if name.isascii() and (known := self.dns_names.get(name.lower())) is not None:
                 return known
         return None
 
@@ -190,7 +192,9 @@ def _take(found: Credentials, name: str, content: Any) -> None:
         if ":" not in uri:
             raise _fault(name, f"{uri!r} is no URI")
         _put(found.uris, uri, known)
-    for dns_name in _each(line.dns):
+    for dns_name in line.dns_names:
+        if not dns_name.isascii():
+            raise _fault(name, f"{dns_name!r} is not the DNS name in a certificate, which is in ASCII (xn--...)")
         _put(found.dns_names, dns_name.lower(), known)
     for account in _each(line.service_account):
         namespace, slash, account_name = account.partition("/")

@@ -17,12 +17,22 @@ EVERY_MS = 250
 log = structlog.get_logger(__name__)
 
 
-class Kept(msgspec.Struct, frozen=True):
+STALLED_MS = 2_000
+"""How long a reading may take before it is told: nothing that is revoked meanwhile is known to be."""
+
+
+class Kept(msgspec.Struct):
     """Files under one name for people, and what is to be done when they say something new."""
 
     what: str
     files: WatchedFiles[Any]
     changed: Callable[[], None]
+    stalled: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether what counts is what the files say."""
+        return self.files.problem is None and not self.stalled
 
 
 class Upkeep:
@@ -45,7 +55,7 @@ class Upkeep:
 
     async def _look(self, kept: Kept) -> None:
         before = kept.files.value
-        if not await in_thread("credential-files", kept.files.refresh):
+        if not await self._refresh(kept):
             return
         if kept.files.problem is not None:
             log.error("A file cannot be used; what it said before still counts", what=kept.what, why=kept.files.problem)
@@ -54,3 +64,17 @@ class Upkeep:
             log.info("A file was read again", what=kept.what, files=list(kept.files.paths))
         else:
             log.info("A file is as it was again", what=kept.what, files=list(kept.files.paths))
+
+    async def _refresh(self, kept: Kept) -> bool:
+        reading = asyncio.ensure_future(in_thread("credential-files", kept.files.refresh))
+        timer = asyncio.ensure_future(self._clock.sleep_ms(STALLED_MS))
+        try:
+            await asyncio.wait((reading, timer), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                kept.stalled = True
+                log.error("A file cannot be read: nothing comes; what it said before still counts", what=kept.what)
+            return await reading
+        finally:
+            kept.stalled = False
+            timer.cancel()
+            reading.cancel()

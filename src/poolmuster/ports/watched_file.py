@@ -99,11 +99,15 @@ class WatchedFiles(Generic[T]):
     def _parsed(self, found: tuple[bytes, ...] | str) -> T:
         if isinstance(found, str):
             raise InvalidInput(found)
+        paths = ", ".join(self.paths)
         try:
             return self._parse(*found)
         except InvalidInput as error:
             faults = "".join(f" {fault.pointer}: {fault.detail}." for fault in error.faults)
-            raise InvalidInput(f"{', '.join(self.paths)}: {error.detail}{faults}") from error
+            raise InvalidInput(f"{paths}: {error.detail}{faults}") from error
+        except Exception as error:
+            # What libraries raise for a damaged file is not a closed set, and none of it may end the program.
+            raise InvalidInput(f"{paths}: cannot be used ({type(error).__name__})") from error
 
 
 def read_small_file(path: str) -> bytes:

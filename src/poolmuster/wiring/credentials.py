@@ -1,6 +1,8 @@
 """What tells who asks, put together from the files and places that settings name."""
 
-from collections.abc import Callable, Coroutine
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import structlog
@@ -17,6 +19,9 @@ from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.watched_file import WatchedFiles
 from poolmuster.wiring.front_settings import FrontSettings, OidcSettings, UsageError
+
+KEYS_WAIT_S = 3.0
+"""A fetch has two seconds; what hangs beyond them must not hold up a start, nor an end."""
 
 log = structlog.get_logger("poolmuster.front")
 
@@ -35,7 +40,7 @@ class Credentials:
         self._known: CredentialsFile | None = None
         kept: list[Kept] = []
         if settings.tls_cert_path is not None and settings.tls_key_path is not None:
-            kept.append(self._read_certificates(settings.tls_cert_path, settings.tls_key_path, settings.tls_client_ca))
+            kept += self._read_certificates(settings.tls_cert_path, settings.tls_key_path, settings.tls_client_ca)
         if settings.oidc.issuers:
             self.accounts = self._open_accounts(settings.oidc)
         if settings.auth_tokens is not None:
@@ -49,25 +54,25 @@ class Credentials:
         return (self.upkeep.run, *(keys.run for keys in key_sets))
 
     async def wait_keys(self) -> None:
-        """Until the keys of every issuer were fetched once, well or not, by `tasks`: a few seconds at most.
+        """Until the keys of every issuer were fetched once, well or not, by `tasks`; `KEYS_WAIT_S` at most.
 
         Whoever were let in before would be refused for nothing.
         """
-        for keys in () if self.accounts is None else self.accounts.issuers.values():
-            await keys.tried.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KEYS_WAIT_S):
+                for keys in () if self.accounts is None else self.accounts.issuers.values():
+                    await keys.tried.wait()
 
-    def _read_certificates(self, chain_path: str, key_path: str, client_ca_path: str | None) -> Kept:
+    def _read_certificates(self, chain_path: str, key_path: str, client_ca_path: str | None) -> Iterator[Kept]:
         try:
             tls = self.tls = TlsFiles(chain_path, key_path, client_ca_path)
         except InvalidInput as error:
             flags = "--tls-cert-path, --tls-key-path" + (", --tls-client-ca" if client_ca_path is not None else "")
             raise UsageError(f"{flags}: {error.detail.rstrip('.')}") from error
         self._warn_of_certificate()
-        return Kept("certificates", tls.watched, self._certificates_changed)
-
-    def _certificates_changed(self) -> None:
-        self._warn_of_certificate()
-        self._begin_generation()
+        yield Kept("certificate", tls.pair, self._warn_of_certificate)
+        if tls.client_ca is not None:
+            yield Kept("client authorities", tls.client_ca, self._begin_generation)
 
     def _warn_of_certificate(self) -> None:
         assert self.tls is not None, "there is one"
@@ -121,8 +126,8 @@ class Credentials:
             log.warning("Nobody can be let in by this", name=name, why=why)
 
     def _trusts(self, anchor: bytes) -> bool:
-        authorities = None if self.tls is None else self.tls.current().authorities
-        return authorities is not None and authorities.vouch_for(anchor)
+        client_ca = None if self.tls is None else self.tls.client_ca
+        return client_ca is not None and client_ca.value.vouch_for(anchor)
 
     def _begin_generation(self) -> None:
         if self.authenticator is not None:

@@ -22,6 +22,7 @@ from poolmuster.wiring.front_settings import ANYONE_FLAG, FrontSettings, UsageEr
 
 HEALTH_CONNECTIONS = 256
 HEALTH_GRACE_S = 0.1
+HEALTH_LIMITS = HttpLimits(connections=HEALTH_CONNECTIONS, idle_s=5.0, head_s=5.0, makes_room=True)
 
 log = structlog.get_logger("poolmuster.front")
 
@@ -73,7 +74,7 @@ class Front:
         )
         if settings.health_listen is not None:
             sockets = _bind("--health-listen", settings.health_listen)
-            self._servers.append(HttpServer(sockets, HttpLimits(connections=HEALTH_CONNECTIONS)))
+            self._servers.append(HttpServer(sockets, HEALTH_LIMITS))
         if settings.loopback_only:
             self._check_loopback()
 

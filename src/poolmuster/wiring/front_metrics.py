@@ -36,7 +36,7 @@ class FrontCollector(Collector):
             "poolmuster_credentials_file_usable", "1 unless a file cannot be used as it is now", labels=["file"]
         )
         for each in self._credentials.upkeep.kept:
-            usable.add_metric([each.what], float(each.files.problem is None))
+            usable.add_metric([each.what], float(each.usable))
         yield usable
         if self._credentials.tls is not None:
             yield from self._of_tls(self._credentials.tls)

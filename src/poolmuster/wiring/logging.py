@@ -58,11 +58,15 @@ def hide_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def _one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape what is not printable: a client's words in another library's message must not look like a line of ours."""
-    message = str(event["event"])
-    if not message.isprintable():
-        event["event"] = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
+    """Escape what is not printable: a client's words must not look like a line of ours, nor move the terminal."""
+    for name, value in event.items():
+        if name != "exception" and not _is_printable(value):
+            event[name] = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(value))
     return event
+
+
+def _is_printable(value: object) -> bool:
+    return isinstance(value, int | float) or value is None or str(value).isprintable()
 
 
 def _text_renderers() -> list[Processor]:

@@ -38,7 +38,7 @@ LEAVE_LIMIT_MS = 4_200
 
 SERVER_GRACE_S = 0.2
 LOOKUP_GRACE_S = 0.2
-LIMITS = HttpLimits(connections=256)
+LIMITS = HttpLimits(connections=256, makes_room=True)
 LOOKUP_THREADS = 32
 LOOKUP_NAME = "poolmuster-lookup"
 

@@ -10,6 +10,7 @@ import secrets
 import signal
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import structlog
 import uvloop
 
@@ -27,7 +28,7 @@ from poolmuster.service.projection import Observations, Projection
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
-from poolmuster.wiring.front import Front
+from poolmuster.wiring.front import HEALTH_CONNECTIONS, Front
 from poolmuster.wiring.settings import ServeSettings
 from poolmuster.wiring.stores import build_store
 from poolmuster.wiring.table_metrics import TableMetrics
@@ -130,17 +131,22 @@ def serve(settings: ServeSettings) -> None:
 
     Raises `CannotListen` where the address is not to be had; `UsageError` and `StoreUnusable` before it is tried.
     """
-    wanted_files = settings.limits.connections + SPARE_FILES
+    spare_files = SPARE_FILES + (HEALTH_CONNECTIONS if settings.front.health_listen is not None else 0)
+    wanted_files = settings.limits.connections + spare_files
     granted_files = raise_file_limit(wanted_files)
     if granted_files < wanted_files:
         log.warning(
-            "This process may open fewer files than --limit-connections needs; connections beyond them will hang",
+            "This process may open fewer files than --limit-connections needs; it takes fewer connections",
             needed=wanted_files,
             allowed=granted_files,
         )
+    # Files are needed for more than connections: whoever could take the last one would keep credentials from being
+    # read again.
+    connections = max(1, min(settings.limits.connections, granted_files - spare_files))
     metrics = Metrics()
     clock = SystemClock()
-    front = Front(settings.front, settings.limits.http, clock)
+    http_limits = msgspec.structs.replace(settings.limits.http, connections=connections)
+    front = Front(settings.front, http_limits, clock)
     instance = build_instance(settings, clock, metrics, new_boot_id())
     front.measure(metrics.registry)
     front.bind()

@@ -44,15 +44,16 @@ def test_what_a_server_cannot_use_is_refused(tmp_path: Path, chain: bytes, key: 
 def test_an_empty_file_of_authorities_does_not_mean_the_systems(tmp_path: Path) -> None:
     paths = PAIR.write(tmp_path)
     (tmp_path / "ca").write_bytes(b"")
-    with pytest.raises(InvalidInput, match="ca holds no certificates"):
+    with pytest.raises(InvalidInput, match="ca: holds no certificates"):
         TlsFiles(paths.cert, paths.key, str(tmp_path / "ca"))
     files = TlsFiles(paths.cert, paths.key, OURS.write(tmp_path, "ca"))
-    context = files.current().context()
+    context = files.current().context
     assert context.cert_store_stats()["x509"] == 1
     (tmp_path / "ca.pem").write_bytes(b"")
-    assert any([files.watched.refresh(), files.watched.refresh()])
-    assert "holds no certificates" in str(files.watched.problem)
-    assert files.current().context() is context
+    assert files.client_ca is not None
+    assert any([files.client_ca.refresh(), files.client_ca.refresh()])
+    assert "holds no certificates" in str(files.client_ca.problem)
+    assert files.current().context is context
 
 
 def test_a_pair_is_taken_as_a_pair(tmp_path: Path) -> None:
@@ -62,12 +63,12 @@ def test_a_pair_is_taken_as_a_pair(tmp_path: Path) -> None:
     before = files.current()
     fresh = OURS.server("localhost", not_after=from_now(5 * DAY).replace(microsecond=0))
     Path(paths.cert).write_bytes(fresh.cert_pem)
-    assert not files.watched.refresh()
+    assert not files.pair.refresh()
     Path(paths.key).write_bytes(fresh.key_pem)
-    assert not files.watched.refresh()
+    assert not files.pair.refresh()
     assert files.current() is before
-    assert files.watched.refresh()
-    assert files.watched.problem is None
+    assert files.pair.refresh()
+    assert files.pair.problem is None
     assert files.current().not_after_ms == fresh.certificate.not_valid_after_utc.timestamp() * 1000
 
 
@@ -78,22 +79,16 @@ def test_a_certificate_out_of_its_time_is_a_notice() -> None:
     assert "expired" in str(tls.notice(tls.not_after_ms))
     assert "not valid yet" in str(tls.notice(tls.not_before_ms - 1))
     expired = OURS.server("localhost", not_before=from_now(-2 * DAY), not_after=from_now(-DAY))
-    ServerTls(expired.cert_pem, expired.key_pem).context()
+    assert ServerTls(expired.cert_pem, expired.key_pem).context.num_tickets == 0
 
 
-def test_a_context_that_is_spent_begins_no_other_handshake() -> None:
-    tls = ServerTls(PAIR.cert_pem, PAIR.key_pem, read_authorities(OURS.pem))
-    first = tls.context()
-    assert tls.context() is first
-    tls.spend(first)
-    second = tls.context()
-    assert second is not first
-    tls.spend(first)
-    assert tls.context() is second
-    for context in (first, second):
-        assert context.verify_mode is ssl.CERT_OPTIONAL
-        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-        assert context.num_tickets == 0
+def test_where_clients_are_asked_for_certificates_nothing_can_be_resumed() -> None:
+    asking = ServerTls(PAIR.cert_pem, PAIR.key_pem, read_authorities(OURS.pem)).context
+    assert asking.verify_mode is ssl.CERT_OPTIONAL
+    assert asking.minimum_version is ssl.TLSVersion.TLSv1_3
+    anybody = ServerTls(PAIR.cert_pem, PAIR.key_pem).context
+    assert anybody.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert asking.num_tickets == anybody.num_tickets == 0
 
 
 def test_no_file_is_left_open_and_no_key_shows() -> None:
