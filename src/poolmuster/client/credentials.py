@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import ssl
+from hashlib import sha256
 
 from poolmuster.client.settings import ClientSettings
 from poolmuster.model.errors import InvalidInput
@@ -71,9 +72,10 @@ class CredentialFiles:
         return tuple(files for files in (self.token, self.authorities, self.pair) if files is not None)
 
     @property
-    def tls_state(self) -> tuple[bytes, ...]:
-        """What a context of TLS depends on."""
-        return tuple(files.value for files in (self.authorities, self.pair) if files is not None)
+    def tls_state(self) -> bytes:
+        """A digest of what a context of TLS depends on."""
+        held = [files.value for files in (self.authorities, self.pair) if files is not None]
+        return sha256(b"".join(len(content).to_bytes(8, "big") + content for content in held)).digest()
 
     def context(self) -> ssl.SSLContext:
         """A context of TLS by what they hold. Raises `InvalidInput` where ``SSL_CERT_FILE`` cannot be used."""

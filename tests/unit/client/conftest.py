@@ -1,12 +1,15 @@
 """What the client's tests share."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 import pytest
 from aiohttp import web
 
 from tests.unit.client.server import OVER, Server
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -23,3 +26,13 @@ async def server() -> AsyncIterator[Server]:
     yield server
     app[OVER].set()
     await runner.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def files_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in a thread, which no clock of a test waits for."""
+
+    async def at_once(_name: str, work: Callable[[], T]) -> T:
+        return work()
+
+    monkeypatch.setattr("poolmuster.client.credentials.in_thread", at_once)
