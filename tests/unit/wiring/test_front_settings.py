@@ -1,0 +1,24 @@
+"""Which addresses answer to names of this machine only."""
+
+import pytest
+
+from poolmuster.model.address import Address
+from poolmuster.wiring.front_settings import FrontSettings
+
+HERE, EVERYWHERE = Address("127.0.0.1", 9090), Address("", 9090)
+
+
+@pytest.mark.parametrize(
+    ("listen", "auth_tokens", "named"), [(HERE, None, True), (HERE, "tokens.toml", False), (EVERYWHERE, None, False)]
+)
+def test_who_is_anonymous_on_loopback_has_to_name_it(listen: Address, auth_tokens: str | None, named: bool) -> None:
+    assert FrontSettings(listen=listen, auth_tokens=auth_tokens).loopback_only is named
+
+
+@pytest.mark.parametrize("auth_tokens", [None, "tokens.toml"])
+@pytest.mark.parametrize(("health_listen", "named"), [(None, False), (HERE, True), (EVERYWHERE, False)])
+def test_health_is_anonymous_whatever_the_other_address_wants(
+    health_listen: Address | None, auth_tokens: str | None, named: bool
+) -> None:
+    settings = FrontSettings(listen=EVERYWHERE, health_listen=health_listen, auth_tokens=auth_tokens)
+    assert settings.health_loopback_only is named
