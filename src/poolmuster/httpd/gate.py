@@ -48,14 +48,14 @@ class Gate:
         except Unauthenticated:
             return False
 
-    def may_still_read(self, admission: Admission) -> bool:
-        """Whether somebody who was let in before would be let in again, and may read."""
+    def renew(self, admission: Admission) -> Admission | None:
+        """The admission of somebody who was let in before, as of now; ``None`` where it no longer counts."""
         if self._authenticator is None:
-            return True
+            return admission
         try:
-            return self._authenticator.renew(admission).principal.may(Role.READ)
+            return self._authenticator.renew(admission)
         except NotProved:
-            return False
+            return None
 
     def guard(self, app: ASGIApp, **roles: Role) -> ASGIApp:
         """``app`` behind the gate: each method needs the role given for it, ``HEAD`` that of ``GET``.

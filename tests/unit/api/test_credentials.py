@@ -11,7 +11,7 @@ from poolmuster.api.openapi import document
 from poolmuster.httpd.gate import Gate
 from poolmuster.httpd.refusals import Refusals
 from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import parse_credentials
+from poolmuster.identity.credentials_file import Credentials, parse_credentials
 from poolmuster.model.access import RefusalReason, Role
 from poolmuster.model.key import PoolKey
 from poolmuster.wiring.settings import ServeLimits
@@ -29,7 +29,8 @@ class Guarded(Service):
     def __init__(self, **limits: int) -> None:
         clock = ManualClock()
         self.credentials = parse_credentials(lines().encode())
-        self.authenticator = CredentialAuthenticator(lambda: self.credentials, clock)
+        self.looked_up = 0
+        self.authenticator = CredentialAuthenticator(self._look_up, clock)
         self.refusals = Refusals(clock)
         super().__init__(
             clock=clock,
@@ -38,6 +39,10 @@ class Guarded(Service):
             gate=Gate(self.authenticator),
             refusals=self.refusals,
         )
+
+    def _look_up(self) -> Credentials:
+        self.looked_up += 1
+        return self.credentials
 
     def write(self, content: str) -> None:
         """Another credentials file."""
@@ -232,6 +237,14 @@ async def test_a_watch_goes_on_through_any_number_of_generations(service: Guarde
     await service.send(body("b", CLUSTER), bearer(Role.REGISTER))
     await service.clock.settle()
     assert [event["type"] for event in reading.events if event["type"] != "ping"][-1] == "added"
+
+
+async def test_a_watch_is_judged_once_in_each_generation(service: Guarded) -> None:
+    await service.watch(headers=bearer(Role.READ))
+    service.write(lines())
+    before = service.looked_up
+    await service.clock.advance(5_000)
+    assert service.looked_up == before + 1
 
 
 async def test_a_revoked_watch_that_reads_slowly_gets_nothing_more(service: Guarded) -> None:
