@@ -44,13 +44,10 @@ class Upkeep:
             await self._look(kept)
 
     async def _look(self, kept: Kept) -> None:
-        before = kept.files.value
         if not await in_thread("credential-files", kept.files.refresh):
             return
         if kept.files.problem is not None:
             log.error("A file cannot be used; what it said before still counts", what=kept.what, why=kept.files.problem)
-        elif kept.files.value is not before:
-            kept.changed()
-            log.info("A file was read again", what=kept.what, files=list(kept.files.paths))
-        else:
-            log.info("A file is as it was again", what=kept.what, files=list(kept.files.paths))
+            return
+        kept.changed()
+        log.info("A file was read again", what=kept.what, files=list(kept.files.paths))
