@@ -110,7 +110,7 @@ def parse_credentials(content: bytes) -> Credentials:
         raise InvalidInput("is empty; a file that lets nobody in holds at least a comment")
     try:
         lines = tomllib.loads(content.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"is not TOML in UTF-8 ({_where(error)})") from error
     found = Credentials(tokens={}, uris={}, dns_names={}, accounts={})
     for name, line in lines.items():
@@ -142,7 +142,14 @@ def _quoted_list(texts: tuple[str, ...]) -> str:
 
 def _where(error: Exception) -> str:
     """What is wrong, without the bytes that are: a decoder's own message shows them."""
-    return str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a byte is not"
+    match error:
+        case tomllib.TOMLDecodeError():
+            return str(error)
+        case UnicodeDecodeError():
+            return "a byte is not"
+        case RecursionError():
+            return "it is nested too deeply"
+    return "a number has too many digits"
 
 
 def _take(found: Credentials, name: str, content: Any) -> None:
