@@ -46,14 +46,14 @@ class Pools:
         started_s = time.perf_counter()
         principal = scope["admission"].principal
         taken = await self._instance.registrar.take(body, principal)
-        lag_s = time.perf_counter() - started_s
+        self._metrics.registered(taken.created, time.perf_counter() - started_s)
+        if taken.created:
+            # Before the answer: it is done, whether or not the client is there to hear of it.
+            log.info("A pool was registered", pool=str(taken.key), principal=principal.name, client=client_of(scope))
         content = self._encoder.encode(taken.answer)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 201 if taken.created else 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
-        self._metrics.registered(taken.created, lag_s)
-        if taken.created:
-            log.info("A pool was registered", pool=str(taken.key), principal=principal.name, client=client_of(scope))
 
     async def list_pools(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /pools``."""
