@@ -151,7 +151,7 @@ class Service:
                 streams_per_credential=limits.streams_per_credential,
             ),
             HttpCounters(),
-            EntryRules(gate=gate or Gate(), refusals=refusals, loopback_only=loopback_only),
+            EntryRules(gate=gate or Gate(None), refusals=refusals, loopback_only=loopback_only),
             random_ms=self._random_ms,
         )
         self.streams: list[Stream] = []

@@ -13,9 +13,9 @@ NOT_KNOWN = "These credentials are not accepted here."
 
 
 class Gate:
-    """Lets requests in by ``authenticator``; everybody, where there is none."""
+    """Lets requests in by ``authenticator``; everybody, where it is ``None``, which has to be said."""
 
-    def __init__(self, authenticator: Authenticator | None = None) -> None:
+    def __init__(self, authenticator: Authenticator | None) -> None:
         self._authenticator = authenticator
 
     @property

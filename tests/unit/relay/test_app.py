@@ -36,7 +36,7 @@ async def ask(crew: Crew, path: str, method: str = "GET", host: str = "localhost
     async def send(message: Message) -> None:
         sent.append(message)
 
-    main, _ = relay_apps(crew, "boot", CollectorRegistry(), EntryRules(gate=Gate(), loopback_only=True))
+    main, _ = relay_apps(crew, "boot", CollectorRegistry(), EntryRules(gate=Gate(None), loopback_only=True))
     await main(scope, receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 

@@ -1,9 +1,12 @@
-"""Which addresses answer to names of this machine only."""
+"""Which addresses answer to names of this machine only, and that no front is open by an oversight."""
 
 import pytest
 
+from poolmuster.httpd.limits import HttpLimits
 from poolmuster.model.address import Address
-from poolmuster.wiring.front_settings import FrontSettings
+from poolmuster.wiring.front import Front
+from poolmuster.wiring.front_settings import FrontSettings, UsageError
+from tests.support.clock import ManualClock
 
 HERE, EVERYWHERE = Address("127.0.0.1", 9090), Address("", 9090)
 
@@ -22,3 +25,8 @@ def test_health_is_anonymous_whatever_the_other_address_wants(
 ) -> None:
     settings = FrontSettings(listen=EVERYWHERE, health_listen=health_listen, auth_tokens=auth_tokens)
     assert settings.health_loopback_only is named
+
+
+def test_settings_that_nobody_has_checked_open_no_front() -> None:
+    with pytest.raises(UsageError, match="no credentials are set"):
+        Front(FrontSettings(listen=EVERYWHERE), HttpLimits(), ManualClock())
