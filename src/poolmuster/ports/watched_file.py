@@ -39,8 +39,7 @@ class WatchedFile(Generic[T]):
                 return before is not None
             self.value, self._content, self.problem = self._parse(content), content, None
         except InvalidInput as error:
-            faults = "".join(f" {fault.pointer}: {fault.detail}." for fault in error.faults)
-            self.problem = f"{self.path}: {error.detail}{faults}"
+            self.problem = f"{self.path}: {error.line}"
             return self.problem != before
         return True
 
@@ -102,8 +101,7 @@ class WatchedFiles(Generic[T]):
         try:
             return self._parse(*found)
         except InvalidInput as error:
-            faults = "".join(f" {fault.pointer}: {fault.detail}." for fault in error.faults)
-            raise InvalidInput(f"{', '.join(self.paths)}: {error.detail}{faults}") from error
+            raise InvalidInput(f"{', '.join(self.paths)}: {error.line}") from error
 
 
 def read_small_file(path: str) -> bytes:

@@ -77,5 +77,4 @@ def outcome_of(error: PoolmusterError) -> Outcome:
             return Refused(status, error.detail)
     if isinstance(error, BadAnswer) or error.status >= HTTP_SERVER_ERROR:
         return Failed(error.detail)
-    faults = error.faults if isinstance(error, InvalidInput) else ()
-    return Refused(error.status, error.detail + "".join(f" {fault.pointer}: {fault.detail}." for fault in faults))
+    return Refused(error.status, error.line if isinstance(error, InvalidInput) else error.detail)
