@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from poolmuster.httpd.handshake import GONE, RESUMED, TIMED_OUT, Failure, failure_of
+from poolmuster.httpd.hosts import shown_address
 from poolmuster.httpd.limits import HandshakeFailure, HttpCounters, HttpLimits
 from poolmuster.httpd.protocol import BoundedProtocol
 from poolmuster.httpd.throttled import Throttle
@@ -109,7 +110,7 @@ class Door(asyncio.Protocol):
             return
         self._beneath = transport
         # Asked now: uvloop no longer knows once the connection is lost.
-        self._client = str((transport.get_extra_info("peername") or ("unknown",))[0])
+        self._client = shown_address(transport.get_extra_info("peername"))
         self._entrance.doors.add(self)
         counters.handshakes += 1
 

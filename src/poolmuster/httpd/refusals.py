@@ -6,6 +6,7 @@ from collections import Counter
 import structlog
 from starlette.types import Scope
 
+from poolmuster.httpd.hosts import shown_address
 from poolmuster.httpd.throttled import Throttle
 from poolmuster.model.access import NotProved, RefusalReason
 from poolmuster.model.errors import PoolmusterError
@@ -59,9 +60,8 @@ class Refusals:
 
 
 def client_of(scope: Scope) -> str:
-    """The address that a request came from, IPv4 as such also where one socket takes both."""
-    client = scope.get("client")
-    return str(client[0]).removeprefix("::ffff:") if client else "unknown"
+    """The address that a request came from, as `shown_address`."""
+    return shown_address(scope.get("client"))
 
 
 def _forbidden(error: PoolmusterError) -> tuple[RefusalReason, str]:
