@@ -1,5 +1,7 @@
 """Which addresses answer to names of this machine only, and that no front is open by an oversight."""
 
+from pathlib import Path
+
 import pytest
 
 from poolmuster.httpd.limits import HttpLimits
@@ -30,3 +32,21 @@ def test_health_is_anonymous_whatever_the_other_address_wants(
 def test_settings_that_nobody_has_checked_open_no_front() -> None:
     with pytest.raises(UsageError, match="no credentials are set"):
         Front(FrontSettings(listen=EVERYWHERE), HttpLimits(), ManualClock())
+
+
+@pytest.mark.parametrize("health_listen", [None, HERE, EVERYWHERE])
+def test_a_front_holds_each_address_to_its_own_rule(health_listen: Address | None) -> None:
+    settings = FrontSettings(listen=HERE, health_listen=health_listen)
+    rules = Front(settings, HttpLimits(), ManualClock()).rules
+    assert rules.loopback_only
+    assert rules.health_loopback_only is settings.health_loopback_only
+    assert rules.gate.is_open
+    assert rules.refusals is not None
+
+
+def test_a_front_with_a_credentials_file_is_not_open(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("# nobody")
+    rules = Front(FrontSettings(listen=EVERYWHERE, auth_tokens=str(tokens)), HttpLimits(), ManualClock()).rules
+    assert not rules.gate.is_open
+    assert not rules.loopback_only
