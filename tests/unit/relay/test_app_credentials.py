@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
-from starlette.types import Message, Scope
 
 from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.httpd.refusals import Refusals
@@ -14,6 +13,7 @@ from poolmuster.model.access import RefusalReason, Role
 from poolmuster.relay.app import relay_apps
 from tests.support.clock import ManualClock
 from tests.support.principals import MALFORMED, bearer, lines
+from tests.unit.relay.asking import ask_app
 from tests.unit.relay.test_crew import FILE, crew_of
 from tests.unit.relay.world import World
 
@@ -39,27 +39,8 @@ class Pages:
         self, path: str, headers: dict[str, str], *, health: bool = False, method: str = "GET"
     ) -> tuple[int, bytes]:
         """Status and body of an answer."""
-        named = {"host": "relay.example", **headers}
-        scope: Scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
-        }
-        sent: list[Message] = []
-
-        async def receive() -> Message:
-            return {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        await (self.health if health else self.main)(scope, receive, send)
-        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+        app = self.health if health else self.main
+        return await ask_app(app, path, {"host": "relay.example", **headers}, method)
 
 
 @pytest.fixture
