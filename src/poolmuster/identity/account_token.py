@@ -127,7 +127,7 @@ def _header(header: dict[str, Any]) -> tuple[str, str]:
     if {"crit", "b64"} & header.keys():
         raise _bad("its header wants something understood that is not")
     if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_LIMIT:
-        # One key would do for now, and with the next rotation every such token would stop to count.
+        # One key would do for now, and with the next rotation every such token would stop counting.
         raise _bad("its header does not name the key")
     return key_id, algorithm
 
