@@ -189,14 +189,23 @@ class Service:
                 raise result
 
     async def request(
-        self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b""
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        before_body: Callable[[], None] = lambda: None,
     ) -> Answer:
-        """Ask, and wait for the whole answer."""
+        """Ask, and wait for the whole answer. ``before_body`` is called between the head and the body."""
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         answer = Answer(0, {}, b"")
 
         async def receive() -> Message:
-            return messages.pop() if messages else {"type": "http.disconnect"}
+            if not messages:
+                return {"type": "http.disconnect"}
+            before_body()
+            return messages.pop()
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -59,7 +59,7 @@ def build_apps(
     gate = rules.gate
     lists = Lists(instance)
     watch = Watch(instance, lists, metrics, limits, gate, random_ms)
-    pools = Pools(instance, lists, metrics, limits.body_bytes)
+    pools = Pools(instance, lists, metrics, gate, limits.body_bytes)
     meta = Meta(instance, lists, metrics, counters=lambda: counters, streams=lambda: watch.streams)
     metrics.registry.register(InstanceCollector(instance, counters, lambda: watch.streams))
     readiness = Readiness(meta.check_ready, gate)

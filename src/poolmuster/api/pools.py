@@ -14,6 +14,7 @@ from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import accepts_gzip, has_already
 from poolmuster.api.query import check_known, list_query, parameters, single
 from poolmuster.api.shapes import OnePool, pool_of
+from poolmuster.httpd.gate import Gate
 from poolmuster.httpd.refusals import client_of
 from poolmuster.httpd.resource import read_json_body
 from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
@@ -30,10 +31,11 @@ log = structlog.get_logger(__name__)
 class Pools:
     """Handlers of the paths under ``/pools``, but for the watch."""
 
-    def __init__(self, instance: Instance, lists: Lists, metrics: Metrics, body_limit_bytes: int) -> None:
+    def __init__(self, instance: Instance, lists: Lists, metrics: Metrics, gate: Gate, body_limit_bytes: int) -> None:
         self._instance = instance
         self._lists = lists
         self._metrics = metrics
+        self._gate = gate
         self._body_limit_bytes = body_limit_bytes
         self._encoder = msgspec.json.Encoder()
 
@@ -44,7 +46,8 @@ class Pools:
         body = await read_json_body(scope, receive, self._body_limit_bytes)
         # From here: how long a relay takes to send, and to read the answer, says nothing of the service.
         started_s = time.perf_counter()
-        principal = scope["admission"].principal
+        # Asked again, as a body may take its time to come, and credentials may be revoked meanwhile.
+        principal = self._gate.renew(scope["admission"]).principal
         taken = await self._instance.registrar.take(body, principal)
         self._metrics.registered(taken.created, time.perf_counter() - started_s)
         if taken.created:

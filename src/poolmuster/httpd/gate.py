@@ -4,7 +4,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.httpd.refusals import Refusals
-from poolmuster.model.access import NotProved, Role
+from poolmuster.model.access import CertificateProof, NotProved, Role
 from poolmuster.model.errors import Forbidden, Unauthenticated
 from poolmuster.ports.authenticator import UNASKED, Admission, Authenticator
 
@@ -48,14 +48,14 @@ class Gate:
         except Unauthenticated:
             return False
 
-    def renew(self, admission: Admission) -> Admission | None:
-        """The admission of somebody who was let in before, as of now; ``None`` where it no longer counts."""
+    def renew(self, admission: Admission) -> Admission:
+        """The admission of somebody who was let in before, as of now. Raises `Unauthenticated`, as `admit` does."""
         if self._authenticator is None:
             return admission
         try:
             return self._authenticator.renew(admission)
-        except NotProved:
-            return None
+        except NotProved as error:
+            raise Unauthenticated(NOT_KNOWN, by_connection=isinstance(admission.proof, CertificateProof)) from error
 
     def guard(self, app: ASGIApp, **roles: Role) -> ASGIApp:
         """``app`` behind the gate: each method needs the role given for it, ``HEAD`` that of ``GET``.

@@ -210,6 +210,23 @@ async def test_what_others_sent_before_does_not_help(service: Guarded) -> None:
     assert (await service.send(content, bearer(Role.ADMIN))).status == 200
 
 
+@pytest.mark.parametrize(("left", "status"), [("nobody", 401), ("without the role", 403), ("as before", 201)])
+async def test_what_is_revoked_between_head_and_body_registers_nothing(
+    service: Guarded, left: str, status: int
+) -> None:
+    """A body has ten seconds to come, and a revoked credential two to be refused."""
+    content = {
+        "nobody": "# nobody",
+        "as before": lines(),
+        "without the role": lines().replace('roles = ["register"], clusters = ["c", "team-*"]', 'roles = ["infer"]'),
+    }[left]
+    headers = {**JSON, **bearer(Role.REGISTER)}
+    answer = await service.request(
+        "POST", "/pools", headers, body("late", CLUSTER), before_body=lambda: service.write(content)
+    )
+    assert answer.status == status
+
+
 async def test_a_revoked_watch_is_told_and_ended_and_the_others_go_on(service: Guarded) -> None:
     reading = await service.watch(headers=bearer(Role.READ), sse=False)
     other = await service.watch(headers=bearer(Role.ADMIN), sse=False)
