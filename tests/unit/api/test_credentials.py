@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
+from poolmuster.api.lists import POOLS_A_PIECE
 from poolmuster.api.openapi import document
 from poolmuster.httpd.gate import Gate
 from poolmuster.httpd.refusals import Refusals
@@ -18,7 +19,7 @@ from poolmuster.wiring.settings import ServeLimits
 from tests.support.clock import ManualClock
 from tests.support.principals import CLUSTER, MALFORMED, OPEN, READ, TOKENS, bearer, lines
 from tests.support.registrations import body
-from tests.support.service import Answer, Service, path_of
+from tests.support.service import Answer, Service, Stream, path_of
 
 JSON = {"content-type": "application/json"}
 
@@ -276,6 +277,22 @@ async def test_a_revoked_watch_that_reads_slowly_gets_nothing_more(service: Guar
     await service.clock.advance(600)
     assert [event["type"] for event in reading.events][-1] == "closing"
     assert reading.ended
+
+
+async def test_a_snapshot_breaks_off_where_its_reader_is_revoked(service: Guarded) -> None:
+    """In the middle of an event there is no saying why, and the rest is not for this reader."""
+    for number in range(2 * POOLS_A_PIECE):
+        await service.send(body(f"p{number}", CLUSTER), bearer(Role.ADMIN))
+    stream = Stream(service.app, "/pools/watch", bearer(Role.READ))
+    service.streams.append(stream)
+    stream.stall()
+    await service.clock.settle()
+    service.write("# nobody")
+    stream.read_on()
+    await service.clock.settle()
+    assert stream.ended
+    assert stream.events == []
+    assert b'"dgd_name"' not in bytes(stream.data)
 
 
 async def test_streams_are_bounded_for_each_credential() -> None:

@@ -124,3 +124,9 @@ def test_what_keeps_a_context_from_being_made_is_said_and_ends_nothing(monkeypat
 def test_a_certificate_of_a_version_that_there_is_not_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no PEM, or cannot be read"):
         ServerTls(of_no_version(PAIR.der), PAIR.key_pem)
+
+
+def test_whom_the_system_trusts_vouches_for_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", Authority("Of the system").write(tmp_path))
+    context = ServerTls(PAIR.cert_pem, PAIR.key_pem, read_authorities(OURS.pem)).context()
+    assert context.get_ca_certs(binary_form=True) == [OURS.der]
