@@ -5,6 +5,7 @@ A client library would take more of the machine than the server, and what is mea
 
 import asyncio
 import functools
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -91,7 +92,13 @@ class Connection(asyncio.Protocol):
 
 
 async def closed_loop(
-    program: Program, requests: list[bytes], *, count: int, clients: int, status: int | None = 200
+    program: Program,
+    requests: list[bytes],
+    *,
+    count: int,
+    clients: int,
+    status: int | None = 200,
+    tls: ssl.SSLContext | None = None,
 ) -> Measured:
     """``count`` requests, taken from ``requests`` in turn, each connection with one at a time."""
     loop = asyncio.get_running_loop()
@@ -113,7 +120,7 @@ async def closed_loop(
 
     connections: list[Connection] = []
     for _ in range(min(clients, count)):
-        _, connection = await loop.create_connection(lambda: Connection(done), "127.0.0.1", program.port)
+        _, connection = await loop.create_connection(lambda: Connection(done), "127.0.0.1", program.port, ssl=tls)
         connections.append(connection)
     cpu_s, started_s = program.cpu_s(), time.perf_counter()
     for connection in connections:

@@ -95,11 +95,12 @@ def running(
     ready_path: str,
     folder: Path,
     *,
+    ready_port: int | None = None,
     observed: bool = False,
     core: int = SERVER_CORE,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
-    """A server that is started on ``core``, waited for by ``ready_path``, and ended."""
+    """A server that is started on ``core``, waited for by ``ready_path`` (of ``ready_port``), and ended."""
     with (folder / "log").open("wb") as log:
         # A child inherits its cores, and etcd's scheduler counts them when it starts.
         os.sched_setaffinity(0, {core})
@@ -109,19 +110,19 @@ def running(
             os.sched_setaffinity(0, {LOAD_CORE})
         program = Program(process, port, folder, observed=observed)
         try:
-            _wait_ready(program, process, ready_path)
+            _wait_ready(program, process, f"http://127.0.0.1:{ready_port or port}{ready_path}")
             yield program
         finally:
             process.kill()
             process.wait()
 
 
-def _wait_ready(program: Program, process: "subprocess.Popen[bytes]", path: str) -> None:
+def _wait_ready(program: Program, process: "subprocess.Popen[bytes]", url: str) -> None:
     for _ in range(1000):
         if process.poll() is not None:
             break
         with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            fetch(program.url + path)
+            fetch(url)
             return
         time.sleep(0.02)
     raise SystemExit(f"A server did not start:\n{(program.folder / 'log').read_text(errors='replace')}")
@@ -132,10 +133,11 @@ def poolmuster(
     *flags: str, observed: bool = False, lease_s: int = LEASE_S, env: Mapping[str, str] | None = None
 ) -> Iterator[Program]:
     """The service. ``observed`` measures each turn of its event loop, at the price of a busy core (`bench.server`)."""
-    port = free_port()
+    port, health_port = free_port(), free_port()
     module = "bench.server" if observed else "poolmuster"
     with tempfile.TemporaryDirectory() as name:
         command = [sys.executable, "-m", module, "serve", "--listen", f"127.0.0.1:{port}"]
+        command += ["--health-listen", f"127.0.0.1:{health_port}"]
         command += [
             "--limit-pools-per-cluster",
             "20000",
@@ -147,7 +149,9 @@ def poolmuster(
         ]
         if observed:
             command[3:3] = [name]
-        with running(command, port, "/health/live", Path(name), observed=observed, env=env) as program:
+        with running(
+            command, port, "/health/live", Path(name), ready_port=health_port, observed=observed, env=env
+        ) as program:
             yield program
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -84,6 +85,76 @@ async def test_every_path_by_every_role(served: GuardedProgram) -> None:
             ("/", 404),
         ):
             assert await status_of(session, "GET", path) == status
+
+
+async def raw(served: GuardedProgram, content: bytes) -> bytes:
+    """What comes back for just these bytes, until the service closes."""
+    host, _, port = served.url.rpartition("//")[2].partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=served.trust)
+    writer.write(content)
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def statuses(answer: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
+
+
+async def test_requests_on_one_connection_are_each_judged_by_what_they_bear(served: GuardedProgram) -> None:
+    """Pipelined and kept: neither good credentials before nor bad ones help, or harm, what follows."""
+
+    def asking(*headers: str) -> bytes:
+        return "\r\n".join(["GET /pools HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
+
+    read, other = (f"Authorization: Bearer {TOKENS[role]}" for role in (Role.READ, Role.INFER))
+    requests = [
+        (asking(read), 200),
+        (asking(), 401),
+        (asking(other), 403),
+        (asking(read.replace("Authorization", "aUTHORIZATION").replace("Bearer", "bearer")), 200),
+        (asking(read, read), 401),
+        (asking(read, "Authorization:"), 401),
+        (asking("X-Authorization: " + read.partition(": ")[2]), 401),
+        (asking("Proxy-Authorization: " + read.partition(": ")[2]), 401),
+        (asking("Cookie: " + read), 401),
+        (asking("Forwarded: for=127.0.0.1", "X-Forwarded-Client-Cert: URI=spiffe://x", "X-Remote-User: admin"), 401),
+        (asking(read, "Connection: close"), 200),
+    ]
+    answer = await raw(served, b"".join(content for content, _ in requests))
+    assert statuses(answer) == [status for _, status in requests]
+
+
+OTHER_CLUSTERS = (
+    "/pools/%64/n/a",
+    "/pools/c/../d/n/a",
+    "/pools/c%2F..%2Fd/n/a",
+    "/pools/./d/n/a",
+    "//pools/d/n/a",
+    "/pools//d/n/a",
+    "/pools/d%00/n/a",
+    "/pools/%C0%A4/n/a",
+    "/pools/D/n/a",
+    "/pools/d/n/a;c",
+    "/pools/d/n/a#/pools/c/n/a",
+    "/pools/d/n/a?cluster_id=c",
+    "http://localhost/pools/d/n/a",
+    "http://c/pools/d/n/a",
+)
+
+
+async def test_no_spelling_of_a_target_leads_to_another_cluster(served: GuardedProgram) -> None:
+    async with session_of(served) as session:
+        for cluster_id in ("c", "d"):
+            document = registration("a", cluster_id)
+            assert await status_of(session, "POST", "/pools", json=document, headers=bearer(Role.ADMIN)) == 201
+        for target in OTHER_CLUSTERS:
+            head = f"DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKENS[Role.REGISTER]}"
+            answer = await raw(served, f"{head}\r\nConnection: close\r\n\r\n".encode())
+            assert statuses(answer)[0] in (400, 403, 404), target
+        async with session.get("/pools", headers=bearer(Role.READ)) as listed:
+            assert [pool["cluster_id"] for pool in (await listed.json())["pools"]] == ["c", "d"]
 
 
 def swap_links(path: Path, content: bytes) -> None:

@@ -16,6 +16,7 @@ import pytest
 import structlog
 
 from poolmuster.httpd.protocol import BoundedProtocol
+from tests.support.parts import OPENSSL
 from tests.support.pki import Authority
 from tests.support.tls_client import LAST, ByHand, by_hand
 from tests.support.tls_server import Files, Serving, client_context, run_on, serving
@@ -90,7 +91,8 @@ def test_a_session_of_a_handshake_that_ran_beside_is_not_resumed_either(
 
 
 def s_client(here: Serving, *flags: str, say: bytes) -> Any:
-    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{here.port}", "-servername", "localhost", *flags]
+    where = ("-connect", f"127.0.0.1:{here.port}", "-servername", "localhost")
+    command = [str(OPENSSL.require()), "s_client", *where, *flags]
     return asyncio.to_thread(subprocess.run, command, input=say, capture_output=True, timeout=10, check=False)
 
 

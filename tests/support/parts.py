@@ -85,6 +85,7 @@ BOTOCORE = Part("botocore", _module("botocore"), "it comes with the extra 'dynam
 DYNALITE = Part("dynalite", _dynalite, "'make parts' installs it by npm, which Debian has")
 FAKETIME = Part("libfaketime", _faketime, "'make parts' installs Debian's libfaketime")
 ETCD = Part("etcd", _program("etcd"), "'make parts' installs Debian's etcd-server")
+OPENSSL = Part("openssl", _program("openssl"), "install Debian's openssl")
 NGINX = Part("nginx", _program("nginx"), "'make parts' installs Debian's nginx-light")
 CHROMIUM = Part("Chromium", _program("chromium"), "install Debian's chromium")
 PRIVATE_NETWORK = Part("a private network namespace", _private_network, "it needs root and util-linux's unshare")

@@ -96,7 +96,7 @@ def build_apps(
 
     return Apps(
         main=shell(Paths(main, not_found=_not_found, guard=guard), loopback_only=rules.loopback_only),
-        health=shell(Paths(health, not_found=_not_found), loopback_only=rules.health_loopback_only),
+        health=shell(Paths(health, not_found=_only_health), loopback_only=rules.health_loopback_only),
     )
 
 
@@ -118,3 +118,7 @@ def service_headers(instance: Instance) -> Callable[[], Headers]:
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     raise NotFound("There is nothing at this path. GET /openapi.json describes what there is.")
+
+
+async def _only_health(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NotFound("This address has /health/live, /health/ready and /metrics only.")

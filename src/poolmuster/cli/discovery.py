@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Coroutine
 from functools import reduce
 from typing import Any, TypeVar, cast
@@ -33,6 +34,7 @@ _FILTERS = {
 
 GROUP = "Discovery service"
 _FILE = click.Path(dir_okay=False)
+_TOKEN = re.compile(r"pmt_.*|ey[\w-]+\.[\w-]+\.[\w-]+")
 _FILES = {
     "--token-file": "File with the bearer token to show, read again on change.",
     "--ca-cert": "File of certificates (PEM) to trust, instead of the system's, read again on change.",
@@ -59,6 +61,12 @@ def client_settings(ctx: click.Context, values: dict[str, Any]) -> ClientSetting
 
     Stops with exit code 2 where a file cannot be used now.
     """
+    if _TOKEN.fullmatch(values["token_file"] or ""):
+        fail_usage(
+            ctx,
+            "--token-file",
+            "this is a token, and a file that holds it is wanted. It has been on a command line now: replace it.",
+        )
     files = {name: values.pop(name) for name in (flag[2:].replace("-", "_") for flag in _FILES)}
     if files["client_cert"] is None:
         refuse_foreign(ctx, "--client-cert", ["--client-key"])

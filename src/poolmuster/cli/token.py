@@ -34,7 +34,11 @@ def command() -> None:
     help="What it may do. Repeatable.",
 )
 @option(
-    "--cluster", "clusters", multiple=True, group=WHO, help="Cluster ids it may register, as eu-* or *. Repeatable."
+    "--cluster",
+    "clusters",
+    multiple=True,
+    group=WHO,
+    help="Cluster ids it may register, as 'eu-*' or '*', in quotes. Repeatable.",
 )
 @option(
     "--days",
@@ -54,6 +58,10 @@ def create(ctx: click.Context, /, **flags: Any) -> int:
 
     The line holds the token's SHA-256 and not the token.
     """
+    if "register" in flags["roles"] and not flags["clusters"]:
+        fail_usage(ctx, "--role", "register needs --cluster, such as --cluster 'eu-*'; '*' is all.")
+    if flags["clusters"] and "register" not in flags["roles"]:
+        fail_usage(ctx, "--cluster", "it goes only with --role register.")
     token = new_token()
     expires = datetime.now(UTC) + timedelta(days=flags["days"]) if flags["days"] else None
     line = credentials_line(

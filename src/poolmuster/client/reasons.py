@@ -75,7 +75,8 @@ def _verification_reason(fault: ssl.SSLCertVerificationError) -> str:
     if fault.verify_code in _WRONG_NAME:
         return f"its certificate is for another name ({message})"
     if fault.verify_code in _UNKNOWN_AUTHORITY:
-        return f"its certificate is by an authority that is not trusted here ({message})"
+        others = "ca_cert, or --ca-cert, names others"
+        return f"its certificate is by an authority that is not trusted here ({message}); {others}"
     return f"its certificate is not accepted ({message})"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import structlog
 
 from poolmuster.httpd.handshake import GONE, RESUMED, TIMED_OUT, Failure, failure_of
-from poolmuster.httpd.hosts import shown_address
 from poolmuster.httpd.limits import HandshakeFailure, HttpCounters, HttpLimits
 from poolmuster.httpd.protocol import BoundedProtocol
+from poolmuster.httpd.refusals import shown_address
 from poolmuster.httpd.throttled import Throttle
 from poolmuster.httpd.tls import Secured, TlsSource
 
@@ -110,7 +110,7 @@ class Door(asyncio.Protocol):
             return
         self._beneath = transport
         # Asked now: uvloop no longer knows once the connection is lost.
-        self._client = shown_address(transport.get_extra_info("peername"))
+        self._client = shown_address((transport.get_extra_info("peername") or ("unknown",))[0])
         self._entrance.doors.add(self)
         counters.handshakes += 1
 

@@ -85,13 +85,13 @@ class _Guarded:
     def __init__(self, gate: Gate, app: ASGIApp, roles: dict[str, Role]) -> None:
         self._gate = gate
         self._app = app
-        self._roles = roles
+        self._roles = {method: role.value for method, role in roles.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         admission = scope["admission"] = self._gate.admit(scope)
         role = self._roles.get(scope["method"])
-        if role is not None and not admission.principal.may(role):
-            raise Forbidden(f"This needs the role {role.value!r}.")
+        if role is not None and role not in admission.principal.allowed:
+            raise Forbidden(f"This needs the role {role!r}.")
         await self._app(scope, receive, send)
 
 

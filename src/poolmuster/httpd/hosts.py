@@ -1,14 +1,10 @@
-"""Hosts as they are named: by whoever asks, and to whoever reads the log.
-
-A service without credentials answers requests that name this machine's loopback, and no others.
+"""Whom a service without credentials answers: requests that name this machine's loopback.
 
 The check of ``Host`` keeps a web page from reading a developer's service through a name that its owner lets point to
 127.0.0.1 (DNS rebinding).
 """
 
 import ipaddress
-from collections.abc import Sequence
-from typing import Any
 
 
 def is_loopback(host: str) -> bool:
@@ -26,11 +22,6 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
-
-
-def shown_address(peer: Sequence[Any] | None) -> str:
-    """The address of a connection's other end, for the log: IPv4 as such, also where one socket takes both."""
-    return str(peer[0]).removeprefix("::ffff:") if peer else "unknown"
 
 
 def host_of(header: str) -> str | None:

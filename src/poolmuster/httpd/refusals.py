@@ -6,7 +6,6 @@ from collections import Counter
 import structlog
 from starlette.types import Scope
 
-from poolmuster.httpd.hosts import shown_address
 from poolmuster.httpd.throttled import Throttle
 from poolmuster.model.access import NotProved, RefusalReason
 from poolmuster.model.errors import PoolmusterError
@@ -24,24 +23,29 @@ class Refusals:
     def __init__(self, clock: Clock) -> None:
         self.counts: Counter[RefusalReason] = Counter(dict.fromkeys(RefusalReason, 0))
         self._clock = clock
-        self._throttle: Throttle[tuple[RefusalReason, str]] = Throttle()
+        self._throttle: Throttle[tuple[RefusalReason, str, str]] = Throttle()
 
     def tell(self, scope: Scope, error: PoolmusterError) -> None:
         """A request was refused: its credentials (``error`` is caused by a `NotProved`), or what it wanted to do."""
         cause = error.__cause__
-        reason, why = (cause.reason, cause.text) if isinstance(cause, NotProved) else _forbidden(error)
+        if isinstance(cause, NotProved):
+            reason, why = cause.reason, cause.text
+        else:
+            reason, why = RefusalReason.FORBIDDEN, error.detail
         self.counts[reason] += 1
-        client = client_of(scope)
-        left_out = self._throttle.tell((reason, client), self._clock.monotonic_ms())
+        client, admission = client_of(scope), scope.get("admission")
+        principal = admission.principal.name if admission is not None else None
+        # Who is known and wants what he may not is told of each thing that he wants: there are not so many of either.
+        what = f"{principal} {why}" if reason is RefusalReason.FORBIDDEN else ""
+        left_out = self._throttle.tell((reason, client, what), self._clock.monotonic_ms())
         if left_out is None:
             return
-        admission = scope.get("admission")
         log.warning(
             "A request was refused",
             reason=reason.value,
             why=why,
             client=client,
-            principal=admission.principal.name if admission is not None else None,
+            principal=principal,
             method=scope["method"],
             path=_shown(scope["raw_path"]),
             left_out=left_out,
@@ -52,20 +56,20 @@ class Refusals:
         while True:
             await self._clock.sleep_ms(FLUSH_EVERY_S * 1000)
             for key, count in self._throttle.left_out(self._clock.monotonic_ms()):
-                reason, client = key if key is not None else (None, None)
-                log.warning(
-                    "Requests were refused", reason=reason.value if reason else "any", client=client, left_out=count
-                )
+                reason, client = (key[0].value, key[1]) if key is not None else ("any", "others")
+                log.warning("More requests were refused", reason=reason, client=client, left_out=count)
                 await asyncio.sleep(0)
 
 
 def client_of(scope: Scope) -> str:
-    """The address that a request came from, as `shown_address`."""
-    return shown_address(scope.get("client"))
+    """The address that a request came from, IPv4 as such also where one socket takes both."""
+    client = scope.get("client")
+    return shown_address(client[0]) if client else "unknown"
 
 
-def _forbidden(error: PoolmusterError) -> tuple[RefusalReason, str]:
-    return RefusalReason.FORBIDDEN, error.detail
+def shown_address(host: str) -> str:
+    """An address as people know it, where one socket takes both families."""
+    return host.removeprefix("::ffff:")
 
 
 def _shown(raw_path: bytes) -> str:

@@ -48,6 +48,11 @@ class HttpServer:
         """Where it listens, with the ports that it really got."""
         return [Address(*each.getsockname()[:2]) for each in self._sockets]
 
+    def release(self) -> None:
+        """Give the addresses up, of a server that was never started."""
+        for each in self._sockets:
+            each.close()
+
     async def start(self, app: ASGIApp, headers: Callable[[], Headers] = list) -> None:
         """Listen, and answer with ``app``. Connections are accepted from here on.
 
@@ -123,7 +128,7 @@ class HttpServer:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets bound to ``host`` and ``port``; an empty host means every address. Raises `OSError`.
+    """Sockets that listen on ``host`` and ``port``; an empty host means every address. Raises `OSError`.
 
     Port 0 takes a free one. Where a name has several addresses, each is bound.
     """
@@ -141,6 +146,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
                 # [::] serves IPv4 clients too, as a container's one address.
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
             listener.bind(address)
+            # Two may be bound to one address until one of them listens: it is here that a port in use shows.
+            listener.listen(BACKLOG)
     except OSError:
         for listener in bound:
             listener.close()

@@ -27,7 +27,9 @@ INSTANT_LIMIT_S = 253_402_300_800
 
 UID_LIMIT = 128
 
-_FORM = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+_FORM = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")
+"""A signature may be empty: by an algorithm that is none, which is told."""
+
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _SUBJECT = re.compile(rf"system:serviceaccount:({_LABEL}):({_LABEL}(?:\.{_LABEL})*)")
 _LABEL_LIMIT = 63
@@ -65,8 +67,8 @@ def parse_account_token(token: str) -> AccountToken:
     key_id, algorithm = _header(_object(form[1], "header"))
     claims = _object(form[2], "payload")
     signature = _bytes(form[3])
-    if signature is None:
-        raise _bad("its signature is not in canonical base64url")
+    if not signature:
+        raise _bad("its signature is missing, or not in canonical base64url")
     issuer = claims.get("iss")
     if not isinstance(issuer, str):
         raise _bad("it does not say who issued it")

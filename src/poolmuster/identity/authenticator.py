@@ -7,7 +7,8 @@ one without. A wrong token costs the same. Nothing that is kept would let anybod
 import re
 import secrets
 from collections.abc import Callable
-from hashlib import sha256
+from functools import partial
+from hashlib import blake2b
 from typing import Protocol
 
 from poolmuster.identity.credentials_file import Account, Credentials
@@ -27,7 +28,9 @@ REMEMBERED = 10_000
 """Admissions remembered at once: the oldest is forgotten first, and has to be proved again."""
 
 SCHEME = b"bearer "
+USUAL_SCHEME = b"Bearer "
 JWT_DOTS = 2
+_digest = partial(blake2b, digest_size=24)  # not of OpenSSL, which takes longer to be asked than to answer
 _TOKEN = re.compile(rb"[!-~]+")
 
 
@@ -72,24 +75,28 @@ class CredentialAuthenticator:
 
     def admit(self, authorization: bytes | None, certificate: CertificateProof | None) -> Admission:
         """See `poolmuster.ports.authenticator.Authenticator.admit`."""
-        token = b""
-        if authorization is not None:
-            token = _token_of(authorization)
-            key: bytes | CertificateProof = sha256(self._salt + token).digest()
-        elif certificate is not None:
-            key = certificate
-        else:
-            raise NotProved(RefusalReason.MISSING, "no credentials")
-        admission = self._admitted.get(key)
-        if admission is not None and self._counts(admission):
+        if authorization is None:
+            if certificate is None:
+                raise NotProved(RefusalReason.MISSING, "no credentials")
+            return self._remembered(certificate) or self._take(certificate, certificate)
+        # As it comes with every heartbeat, so each call less counts; what is remembered was well-formed.
+        admission = self._admitted.get(_digest(self._salt + authorization).digest())
+        if admission is not None and admission.generation == self.generation and admission.expires_at_ms is None:
             return admission
-        if admission is not None:
-            # Proved before, so only what it is worth is asked again: no signature is verified twice.
-            del self._admitted[key]
-            proof = admission.proof
-        else:
-            proof = self._prove(token) if authorization is not None else certificate
-        assert proof is not None, "somebody has proved something"
+        token = _token_of(authorization)
+        key = _digest(self._salt + USUAL_SCHEME + token).digest()
+        return self._remembered(key) or self._take(key, self._prove(token))
+
+    def _remembered(self, key: bytes | CertificateProof) -> Admission | None:
+        """Who was admitted by this before, judged again if need be: no signature is verified twice."""
+        admission = self._admitted.get(key)
+        if admission is None or self._counts(admission):
+            return admission
+        del self._admitted[key]
+        assert admission.proof is not None, "who was admitted here has proved something"
+        return self._take(key, admission.proof)
+
+    def _take(self, key: bytes | CertificateProof, proof: Proof) -> Admission:
         admission = self._judge(proof)
         if len(self._admitted) >= REMEMBERED:
             del self._admitted[next(iter(self._admitted))]
@@ -110,8 +117,12 @@ class CredentialAuthenticator:
 
     def _prove(self, token: bytes) -> Proof:
         proof = TokenProof(digest_of(token))
-        if self._accounts is None or token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
+        if token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
             return proof
+        if self._accounts is None:
+            raise NotProved(
+                RefusalReason.UNKNOWN_TOKEN, "it looks like a service account's token, and --auth-oidc is not set"
+            )
         return self._accounts.prove(token.decode("ascii"), self._knows_account)
 
     def _knows_account(self, issuer: str, namespace: str, account: str) -> bool:

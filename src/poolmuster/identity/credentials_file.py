@@ -8,21 +8,21 @@ is replaced without a gap: both the old and the new count until the old one is t
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
+from poolmuster.identity.tokens import PREFIX
 from poolmuster.model.access import (
     CertificateProof,
-    Clusters,
     NotProved,
     Principal,
     Proof,
     RefusalReason,
     Role,
     TokenProof,
+    principal,
 )
 from poolmuster.model.errors import Fault, InvalidInput
 
@@ -33,6 +33,7 @@ Account = tuple[str, str, str]
 """Issuer, namespace and name of a service account."""
 
 K = TypeVar("K")
+S = TypeVar("S", bound=str)
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -44,16 +45,40 @@ class Known(msgspec.Struct, frozen=True):
     expires_at_ms: int | None = None
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """The file, read. No repr shows the digests: a log of a million tokens would be of use to nobody else either."""
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One line as it stands."""
 
+    roles: Role | tuple[Role, ...]
+    sha256: str | tuple[str, ...] = ()
+    uri: str | tuple[str, ...] = ()
+    dns: str | tuple[str, ...] = ()
+    service_account: str | tuple[str, ...] = ()
+    issuer: str | None = None
+    clusters: tuple[str, ...] = ()
+    streams: int | None = None
+    pools_per_cluster: int | None = None
+    expires: datetime | None = None
+
+    @property
+    def dns_names(self) -> tuple[str, ...]:
+        """All of ``dns``."""
+        return _each(self.dns)
+
+    def __repr__(self) -> str:
+        return f"Line({', '.join(_each(self.roles))})"
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """The file, read: ``lines`` by name, and whom each credential belongs to. No repr shows a digest."""
+
+    lines: dict[str, Line]
     tokens: dict[bytes, Known]
     uris: dict[str, Known]
     dns_names: dict[str, Known]
     accounts: dict[Account, Known]
 
     def __repr__(self) -> str:
-        counts = {name: len(getattr(self, name)) for name in self.__struct_fields__}
+        counts = {name: len(getattr(self, name)) for name in self.__struct_fields__ if name != "lines"}
         return f"Credentials({', '.join(f'{count} {name}' for name, count in counts.items())})"
 
     def known(self, proof: Proof) -> Known:
@@ -65,7 +90,12 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(proof, CertificateProof):
             known = self._certificate(proof)
             missing = RefusalReason.UNKNOWN_CERTIFICATE
-            what = f"a certificate for {', '.join((*proof.uris, *proof.dns_names)) or 'no name'}"
+            names = ", ".join((*proof.uris, *proof.dns_names))
+            what = (
+                f"a certificate for {names}"
+                if names
+                else "a certificate without a URI or DNS name; others do not count"
+            )
         else:
             known = self.accounts.get((proof.issuer, proof.namespace, proof.account))
             missing = RefusalReason.UNKNOWN_ACCOUNT
@@ -85,21 +115,6 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One line as it stands."""
-
-    roles: tuple[Role, ...]
-    sha256: str | tuple[str, ...] = ()
-    uri: str | tuple[str, ...] = ()
-    dns: str | tuple[str, ...] = ()
-    service_account: str | tuple[str, ...] = ()
-    issuer: str | None = None
-    clusters: tuple[str, ...] = ()
-    streams: int | None = None
-    pools_per_cluster: int | None = None
-    expires: datetime | None = None
-
-
 def parse_credentials(content: bytes) -> Credentials:
     """Read the file. Raises `InvalidInput`, which names the line by its principal and shows no digest.
 
@@ -108,11 +123,12 @@ def parse_credentials(content: bytes) -> Credentials:
     """
     if not content.strip():
         raise InvalidInput("is empty; a file that lets nobody in holds at least a comment")
+    _check_no_token(content)
     try:
         lines = tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"is not TOML in UTF-8 ({_where(error)})") from error
-    found = Credentials(tokens={}, uris={}, dns_names={}, accounts={})
+    found = Credentials(lines={}, tokens={}, uris={}, dns_names={}, accounts={})
     for name, line in lines.items():
         _take(found, name, line)
     return found
@@ -140,9 +156,17 @@ def _quoted_list(texts: tuple[str, ...]) -> str:
     return f"[{', '.join(map(_quoted, texts))}]"
 
 
+def _check_no_token(content: bytes) -> None:
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.lstrip().startswith(PREFIX.encode()):
+            raise InvalidInput(f"holds a token in line {number}: take it out, and replace that token by another")
+
+
 def _where(error: Exception) -> str:
     """What is wrong, without the bytes that are: a decoder's own message shows them."""
     match error:
+        case tomllib.TOMLDecodeError() if "overwrite" in str(error):
+            return f'a name stands twice, {error}; two tokens of one holder stand in one line: sha256 = ["old", "new"]'
         case tomllib.TOMLDecodeError():
             return str(error)
         case UnicodeDecodeError():
@@ -153,14 +177,10 @@ def _where(error: Exception) -> str:
 
 
 def _take(found: Credentials, name: str, content: Any) -> None:
-    line = _line(name, content)
+    line = found.lines[name] = _line(name, content)
     known = Known(
-        Principal(
-            name=name,
-            roles=frozenset(line.roles),
-            clusters=Clusters(line.clusters),
-            streams=line.streams,
-            pools_per_cluster=line.pools_per_cluster,
+        principal(
+            name, _each(line.roles), line.clusters, streams=line.streams, pools_per_cluster=line.pools_per_cluster
         ),
         None if line.expires is None else round(line.expires.timestamp() * 1000),
     )
@@ -184,15 +204,15 @@ def _take(found: Credentials, name: str, content: Any) -> None:
         _put(found.accounts, (line.issuer or "", namespace, account_name), known)
 
 
-def _line(name: str, content: Any) -> _Line:
+def _line(name: str, content: Any) -> Line:
     if not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
         raise InvalidInput(f"has a name that is empty, over {NAME_LIMIT} characters, or not printable: {name[:40]!a}")
     if not isinstance(content, dict):
         raise _fault(name, "is {...}, with what it is known by and its roles")
     try:
-        line = msgspec.convert(content, _Line)
+        line = msgspec.convert(content, Line)
     except msgspec.ValidationError as error:
-        raise _fault(name, str(error)) from error
+        raise _fault(name, f"{error}{_hint(str(error))}") from error
     _check_roles(name, line)
     for bound in ("streams", "pools_per_cluster"):
         if (value := getattr(line, bound)) is not None and value < 1:
@@ -202,10 +222,20 @@ def _line(name: str, content: Any) -> _Line:
     return line
 
 
-def _check_roles(name: str, line: _Line) -> None:
-    if not line.roles:
+def _hint(fault: str) -> str:
+    """What would do, where the decoder's words leave that open."""
+    if "enum value" in fault:
+        return f"; roles are {', '.join(Role)}"
+    if "unknown field" in fault:
+        return f"; known are {', '.join(Line.__struct_fields__)}"
+    return "; write it as in 2030-01-31T00:00:00Z" if "datetime" in fault else ""
+
+
+def _check_roles(name: str, line: Line) -> None:
+    roles = _each(line.roles)
+    if not roles:
         raise _fault(name, "has no role")
-    registers = Role.REGISTER in line.roles
+    registers = Role.REGISTER in roles
     if registers and not line.clusters:
         raise _fault(name, 'may register, so clusters says for which; ["*"] is all')
     if line.clusters and not registers:
@@ -214,8 +244,8 @@ def _check_roles(name: str, line: _Line) -> None:
         raise _fault(name, "has an empty pattern among its clusters")
 
 
-def _each(given: str | tuple[str, ...]) -> Iterator[str]:
-    yield from (given,) if isinstance(given, str) else given
+def _each(given: S | tuple[S, ...]) -> tuple[S, ...]:
+    return given if isinstance(given, tuple) else (given,)
 
 
 def _digest(name: str, text: str) -> bytes:
@@ -225,7 +255,8 @@ def _digest(name: str, text: str) -> bytes:
     except ValueError:
         digest = b""
     if len(digest) * 2 != DIGEST_HEX_DIGITS:
-        raise _fault(name, f"sha256 is not the SHA-256 of a token in {DIGEST_HEX_DIGITS} hexadecimal digits")
+        pasted = "; it is a token itself, which should be replaced now" if text.startswith(PREFIX) else ""
+        raise _fault(name, f"sha256 is not the SHA-256 of a token in {DIGEST_HEX_DIGITS} hexadecimal digits{pasted}")
     return digest
 
 

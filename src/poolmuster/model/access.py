@@ -4,6 +4,7 @@ Nothing here holds a secret: a token is known by its digest, a certificate by it
 """
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from fnmatch import translate
 
@@ -54,29 +55,53 @@ class Clusters:
         return f"Clusters({self.patterns!r})"
 
 
+ALL_ROLES = frozenset(role.value for role in Role)
+
+
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody known by ``name``, with roles and, for `Role.REGISTER`, clusters.
 
-    ``streams`` bounds its watches at once at an instance, ``pools_per_cluster`` the pools of each cluster that it may
-    register; ``None`` leaves the instance's own bounds.
+    ``allowed`` are the values of the roles, those that `Role.ADMIN` implies included. ``streams`` bounds its watches at
+    once at an instance, ``pools_per_cluster`` the pools of each cluster that it may register; ``None`` leaves the
+    instance's own bounds.
     """
 
     name: str
-    roles: frozenset[Role]
+    allowed: frozenset[str]
     clusters: Clusters = Clusters()
     streams: int | None = None
     pools_per_cluster: int | None = None
 
     def may(self, role: Role) -> bool:
         """Whether it has ``role``."""
-        return role in self.roles or Role.ADMIN in self.roles
+        return role.value in self.allowed
 
     def may_speak_for(self, cluster_id: str) -> bool:
         """Whether it may register and deregister pools of this cluster."""
-        return Role.ADMIN in self.roles or (Role.REGISTER in self.roles and cluster_id in self.clusters)
+        return cluster_id in self.clusters
 
 
-ANYONE = Principal(name="anonymous", roles=frozenset({Role.ADMIN}))
+def principal(
+    name: str,
+    roles: Iterable[Role],
+    clusters: tuple[str, ...] = (),
+    *,
+    streams: int | None = None,
+    pools_per_cluster: int | None = None,
+) -> Principal:
+    """A principal, with what its roles imply: `Role.ADMIN` speaks for every cluster."""
+    given = frozenset(roles)
+    is_admin = Role.ADMIN in given
+    return Principal(
+        name=name,
+        allowed=ALL_ROLES if is_admin else frozenset(role.value for role in given),
+        clusters=Clusters(("*",) if is_admin else clusters),
+        streams=streams,
+        pools_per_cluster=pools_per_cluster,
+    )
+
+
+ANYONE = principal("anonymous", [Role.ADMIN])
 """Who asks where no credentials are wanted."""
 
 

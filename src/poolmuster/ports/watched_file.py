@@ -126,6 +126,6 @@ def _open_at_once(path: str, flags: int) -> int:
 def parse_token(content: bytes) -> str:
     """A bearer token alone in its file. Raises `InvalidInput`, which never shows it."""
     token = content.strip()
-    if not token or any(not 0x21 <= byte <= 0x7E for byte in token):
-        raise InvalidInput("holds no token: one line of visible ASCII characters is wanted")
+    if not token or any(not 0x21 <= byte <= 0x7E for byte in token) or token[:1] in b"\"'":
+        raise InvalidInput("holds no token: one line of visible ASCII characters is wanted, without quotes")
     return token.decode("ascii")

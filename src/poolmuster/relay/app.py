@@ -35,7 +35,11 @@ class RelayPages:
         """Raise `Unavailable` unless every pool that should be listed is; it tells which is not."""
         if self._crew.stopping:
             raise Unavailable("This relay is stopping.")
-        faults = [f"{status.key}: {fault}." for status in self._crew.statuses if (fault := status.fault) is not None]
+        faults = [
+            f"{status.key}: {fault.rstrip('.')}."
+            for status in self._crew.statuses
+            if (fault := status.fault) is not None
+        ]
         if faults:
             more = f" And {len(faults) - 1} more." if len(faults) > 1 else ""
             raise Unavailable(faults[0] + more)

@@ -7,7 +7,16 @@ from poolmuster.client.errors import BadAnswer, NotReady, Unreachable
 from poolmuster.client.errors import Refused as OddAnswer
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import Session
-from poolmuster.model.errors import InvalidInput, LimitReached, PoolmusterError, RelayLeft, RequestTimeout, Unavailable
+from poolmuster.model.errors import (
+    Forbidden,
+    InvalidInput,
+    LimitReached,
+    PoolmusterError,
+    RelayLeft,
+    RequestTimeout,
+    Unauthenticated,
+    Unavailable,
+)
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.facts import with_relay_id
 from poolmuster.relay.heartbeat import (
@@ -77,4 +86,6 @@ def outcome_of(error: PoolmusterError) -> Outcome:
             return Refused(status, error.detail)
     if isinstance(error, BadAnswer) or error.status >= HTTP_SERVER_ERROR:
         return Failed(error.detail)
+    if isinstance(error, Unauthenticated | Forbidden):
+        return Refused(error.status, f"{error.detail} What is shown there is what --token-file or --client-cert holds.")
     return Refused(error.status, error.line if isinstance(error, InvalidInput) else error.detail)

@@ -7,7 +7,9 @@ import structlog
 
 from poolmuster.httpd.tls import TlsFiles
 from poolmuster.identity.authenticator import CredentialAuthenticator
+from poolmuster.identity.credentials_file import Credentials as CredentialsFile
 from poolmuster.identity.credentials_file import parse_credentials
+from poolmuster.identity.credentials_report import changes, doubts
 from poolmuster.identity.key_source import open_key_set
 from poolmuster.identity.service_accounts import ServiceAccounts
 from poolmuster.identity.upkeep import Kept, Upkeep
@@ -30,6 +32,7 @@ class Credentials:
         self.authenticator: CredentialAuthenticator | None = None
         self.tls: TlsFiles | None = None
         self.accounts: ServiceAccounts | None = None
+        self._known: CredentialsFile | None = None
         kept: list[Kept] = []
         if settings.tls_cert_path is not None and settings.tls_key_path is not None:
             kept.append(self._read_certificates(settings.tls_cert_path, settings.tls_key_path, settings.tls_client_ca))
@@ -98,7 +101,24 @@ class Credentials:
         self.authenticator = CredentialAuthenticator(
             lambda: files.value, self._clock, accounts=self.accounts, trusts=self._trusts
         )
-        return Kept("credentials", files, self._begin_generation)
+        self._known = files.value
+        self._tell(files.value)
+        return Kept("credentials", files, lambda: self._credentials_changed(files.value))
+
+    def _credentials_changed(self, credentials: CredentialsFile) -> None:
+        self._begin_generation()
+        if self._known is not None:
+            log.info("Who is known has changed", **changes(self._known, credentials))
+        self._known = credentials
+        self._tell(credentials)
+
+    def _tell(self, credentials: CredentialsFile) -> None:
+        """Say what in the file can never count: that is found out otherwise only when somebody is refused."""
+        issuers = () if self.accounts is None else self.accounts.issuers.keys()
+        certificates = self.tls is not None and self.tls.current().authorities is not None
+        now_ms = self._clock.wall_ms()
+        for name, why in doubts(credentials, issuers=issuers, certificates=certificates, now_ms=now_ms):
+            log.warning("Nobody can be let in by this", name=name, why=why)
 
     def _trusts(self, anchor: bytes) -> bool:
         authorities = None if self.tls is None else self.tls.current().authorities

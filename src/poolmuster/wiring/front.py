@@ -60,6 +60,14 @@ class Front:
 
     def bind(self) -> None:
         """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""
+        try:
+            self._bind()
+        except (CannotListen, UsageError):
+            for server in self._servers:
+                server.release()
+            raise
+
+    def _bind(self) -> None:
         settings = self._settings
         self._servers.append(
             HttpServer(_bind("--listen", settings.listen), self._limits, self._credentials.tls, self.counters)

@@ -351,4 +351,4 @@ async def test_a_flood_of_refusals_is_counted_and_few_lines(service: Guarded) ->
     with structlog.testing.capture_logs() as later:
         await service.clock.advance(3000)
     task.cancel()
-    assert [(line["event"], line["left_out"]) for line in later] == [("Requests were refused", 499)]
+    assert [(line["event"], line["left_out"]) for line in later] == [("More requests were refused", 499)]

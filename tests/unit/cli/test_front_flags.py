@@ -1,5 +1,6 @@
 """The flags of every program that listens: what is refused before anything listens, and in which words."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from poolmuster.cli.main import cli
+from tests.support.ports import free_port
 
 RELAY = ("relay", "--frontend", "http://127.0.0.1:1", "--cluster-id", "c", "--name", "a")
 PROGRAMS = {"serve": ("serve",), "relay": RELAY}
@@ -126,3 +128,26 @@ def test_a_credentials_file_that_cannot_be_used_stops_the_start(run: Run, tmp_pa
         line = one_line(run("--auth-tokens", str(tokens)))
         assert words in line
         assert "pmt_x" not in line
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("listen", ["127.0.0.1:{}", "localhost:{}"])
+def test_one_address_for_both_is_a_port_in_use(program: str, listen: str) -> None:
+    port = free_port()
+    flags = ("--listen", listen.format(port), "--health-listen", f"127.0.0.1:{port}")
+    result = CliRunner().invoke(cli, [*PROGRAMS[program], *flags], prog_name="poolmuster")
+    assert result.exit_code == 1
+    assert f"cannot listen on 127.0.0.1:{port} (--health-listen): Address already in use" in result.stderr
+
+
+def test_a_name_that_turns_out_to_be_another_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bind(host: str, port: int) -> list[socket.socket]:
+        assert (host, port) == ("localhost", 0)
+        listener = socket.socket()
+        listener.bind(("0.0.0.0", 0))
+        return [listener]
+
+    monkeypatch.setattr("poolmuster.wiring.front.bind", bind)
+    result = CliRunner().invoke(cli, ["serve", "--listen", "localhost:0"], prog_name="poolmuster")
+    assert result.exit_code == 2
+    assert "--listen localhost:0 turned out to be 0.0.0.0:" in result.stderr

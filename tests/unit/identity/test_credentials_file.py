@@ -175,3 +175,24 @@ def test_the_line_that_is_printed_is_the_line_that_is_read(name: str, clusters: 
     found: Credentials = parse_credentials(line.encode())
     principal = found.known(TokenProof(bytes.fromhex(DIGEST))).principal
     assert (principal.name, principal.clusters.patterns) == (name, clusters)
+
+
+def test_what_a_mistake_looks_like_from_the_outside_is_told() -> None:
+    for content, words in (
+        ('a = {sha256 = "' + DIGEST + '", roles = ["reader"]}', "roles are read, register, peer, infer, admin"),
+        ('a = {sha256 = "' + DIGEST + '", role = ["read"]}', "known are roles, sha256"),
+        ('a = {sha256 = "' + DIGEST + '", roles = ["read"], expires = 2027-01-31}', "2030-01-31T00:00:00Z"),
+        (f'a = {{sha256 = "{SECRET}", roles = ["read"]}}', "it is a token itself"),
+        (f"# first\n{SECRET}\n", "holds a token in line 2"),
+        (f'a = {{sha256 = "{DIGEST}", roles = ["read"]}}\n' * 2, 'sha256 = ["old", "new"]'),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            parse_credentials(content.encode())
+        text = f"{refused.value.detail} {refused.value.faults!r}"
+        assert words in text.replace("\\'", "'"), content
+        assert SECRET not in text
+
+
+def test_one_role_needs_no_list() -> None:
+    found = parse_credentials(f'a = {{sha256 = "{DIGEST}", roles = "read"}}'.encode())
+    assert found.known(TokenProof(bytes.fromhex(DIGEST))).principal.may(Role.READ)

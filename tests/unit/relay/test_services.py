@@ -59,6 +59,9 @@ async def discovery() -> Discovery:
     return Discovery()
 
 
+SHOWN = "What is shown there is what --token-file or --client-cert holds."
+
+
 @pytest.fixture
 async def services(discovery: Discovery) -> AsyncIterator[Services]:
     runner = web.ServerRunner(web.Server(discovery.answer), shutdown_timeout=0.1)
@@ -89,8 +92,8 @@ async def test_201_means_that_the_pool_was_not_listed(discovery: Discovery, serv
         (429, "limit-reached", {"Retry-After": "7"}, Failed("why", 7_000)),
         (503, "unavailable", {"Retry-After": "2"}, Failed("why", 2_000)),
         (408, "request-timeout", {}, Failed("why")),
-        (403, "forbidden", {}, Refused(403, "why")),
-        (401, "unauthorized", {}, Refused(401, "why")),
+        (403, "forbidden", {}, Refused(403, f"why {SHOWN}")),
+        (401, "unauthenticated", {}, Refused(401, f"why {SHOWN}")),
         (404, "not-found", {}, Refused(404, "why")),
         (413, "body-too-large", {}, Refused(413, "why")),
         (415, "unsupported-media-type", {}, Refused(415, "why")),

@@ -60,6 +60,9 @@ class Listener:
     def getsockname(self) -> tuple[str, int]:
         return "10.0.0.1", 8080
 
+    def close(self) -> None:
+        """It is given up."""
+
 
 def test_a_name_that_leads_to_the_network_is_refused_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poolmuster.wiring.front.bind", lambda *_: [Listener()])
