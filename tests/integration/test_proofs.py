@@ -135,7 +135,7 @@ async def test_every_path_by_certificate_and_by_service_account(world: World) ->
     [
         (lambda world: world.clients.client(uris=[STRANGER]), 401, "no line is for a certificate for .*stranger"),
         (lambda world: world.clients.client("relay"), 401, "no line is for a certificate for relay"),
-        (lambda world: world.clients.client(), 401, "a certificate for no name"),
+        (lambda world: world.clients.client(), 401, "a certificate without a URI or DNS name"),
         (lambda world: Authority("Others").client(uris=[READER]), 0, "unknown_authority"),
         (
             lambda world: world.clients.client(uris=[READER], not_before=from_now(-2 * DAY), not_after=from_now(-DAY)),

@@ -15,27 +15,12 @@ import pytest
 import structlog
 
 from tests.support.pki import Authority, Issued, from_now
-from tests.support.tls_server import LOOPS, Files, Serving, client_context, run_on, serving
+from tests.support.tls_server import Files, Serving, client_context, run_on, serving
 
 pytestmark = pytest.mark.integration
 
 GET = b"GET /%b HTTP/1.1\r\nhost: localhost\r\n\r\n"
 DAY = dt.timedelta(days=1)
-
-
-@pytest.fixture(params=LOOPS)
-def loop_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def authority() -> Authority:
-    return Authority()
-
-
-@pytest.fixture
-def files(tmp_path: Path, authority: Authority) -> Files:
-    return Files(tmp_path, authority, client_ca=authority.pem)
 
 
 @pytest.fixture

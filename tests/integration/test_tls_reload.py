@@ -9,17 +9,12 @@ import aiohttp
 import pytest
 
 from tests.support.pki import Authority, replace_file
-from tests.support.tls_server import LOOPS, Files, Serving, client_context, run_on, serving
+from tests.support.tls_server import Files, Serving, client_context, run_on, serving
 
 pytestmark = pytest.mark.integration
 
 CONNECTIONS = 40
 ROUNDS = 6
-
-
-@pytest.fixture(params=LOOPS)
-def loop_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 async def served(here: Serving) -> bytes | None:

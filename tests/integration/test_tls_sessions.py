@@ -19,24 +19,9 @@ from poolmuster.httpd.protocol import BoundedProtocol
 from tests.support.parts import OPENSSL
 from tests.support.pki import Authority
 from tests.support.tls_client import LAST, ByHand, by_hand
-from tests.support.tls_server import LOOPS, Files, Serving, client_context, run_on, serving
+from tests.support.tls_server import Files, Serving, client_context, run_on, serving
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(params=LOOPS)
-def loop_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def authority() -> Authority:
-    return Authority()
-
-
-@pytest.fixture
-def files(tmp_path: Path, authority: Authority) -> Files:
-    return Files(tmp_path, authority, client_ca=authority.pem)
 
 
 def test_no_session_is_resumed(loop_name: str, files: Files, authority: Authority, tmp_path: Path) -> None:

@@ -11,26 +11,11 @@ import pytest
 from tests.integration.test_raw_http import NOT_HTTP
 from tests.support.pki import Authority
 from tests.support.tls_client import GET, LAST, ByHand, by_hand
-from tests.support.tls_server import LOOPS, Files, client_context, run_on, serving
+from tests.support.tls_server import Files, client_context, run_on, serving
 
 pytestmark = pytest.mark.integration
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
-
-
-@pytest.fixture(params=LOOPS)
-def loop_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def authority() -> Authority:
-    return Authority()
-
-
-@pytest.fixture
-def files(tmp_path: Path, authority: Authority) -> Files:
-    return Files(tmp_path, authority, client_ca=authority.pem)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -12,6 +12,7 @@ ends in a day.
 
 import datetime as dt
 import os
+import ssl
 from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
@@ -176,6 +177,12 @@ class Authority:
 def pem_of(certificate: x509.Certificate) -> bytes:
     """A certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def of_no_version(der: bytes) -> bytes:
+    """A certificate as PEM, changed to be of a version of X.509 that there is not."""
+    version = b"\xa0\x03\x02\x01\x02"  # the third, which comes first of all
+    return ssl.DER_cert_to_PEM_cert(der.replace(version, version[:-1] + b"\x06", 1)).encode()
 
 
 def replace_file(path: Path, content: bytes) -> str:

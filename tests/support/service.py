@@ -151,7 +151,7 @@ class Service:
                 streams_per_credential=limits.streams_per_credential,
             ),
             HttpCounters(),
-            EntryRules(gate=gate or Gate(), refusals=refusals, loopback_only=loopback_only),
+            EntryRules(gate=gate or Gate(None), refusals=refusals, loopback_only=loopback_only),
             random_ms=self._random_ms,
         )
         self.streams: list[Stream] = []
@@ -189,14 +189,23 @@ class Service:
                 raise result
 
     async def request(
-        self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b""
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        before_body: Callable[[], None] = lambda: None,
     ) -> Answer:
-        """Ask, and wait for the whole answer."""
+        """Ask, and wait for the whole answer. ``before_body`` is called between the head and the body."""
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         answer = Answer(0, {}, b"")
 
         async def receive() -> Message:
-            return messages.pop() if messages else {"type": "http.disconnect"}
+            if not messages:
+                return {"type": "http.disconnect"}
+            before_body()
+            return messages.pop()
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":

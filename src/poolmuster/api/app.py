@@ -17,7 +17,7 @@ from poolmuster.api.watch import Watch
 from poolmuster.httpd.gate import EntryRules
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.paths import Paths
-from poolmuster.httpd.probes import live
+from poolmuster.httpd.probes import Readiness, live
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
@@ -60,8 +60,9 @@ def build_apps(
     lists = Lists(instance)
     watch = Watch(instance, lists, metrics, limits, gate, random_ms)
     pools = Pools(instance, lists, metrics, gate, limits.body_bytes)
-    meta = Meta(instance, lists, metrics, gate, counters=lambda: counters, streams=lambda: watch.streams)
+    meta = Meta(instance, lists, metrics, counters=lambda: counters, streams=lambda: watch.streams)
     metrics.registry.register(InstanceCollector(instance, counters, lambda: watch.streams))
+    readiness = Readiness(meta.check_ready, gate)
     guard, read, register = gate.guard, Role.READ, Role.REGISTER
     main = [
         Route(
@@ -74,12 +75,12 @@ def build_apps(
         Route("/status", guard(Resource(GET=meta.status), GET=read)),
         Route("/metrics", guard(Resource(GET=meta.metrics), GET=read)),
         Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=meta.ready)),
+        Route("/health/ready", Resource(GET=readiness.reasoned)),
         *page_routes(),
     ]
     health = [
         Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=meta.bare_ready)),
+        Route("/health/ready", Resource(GET=readiness.bare)),
         Route("/metrics", Resource(GET=meta.metrics)),
     ]
 

@@ -13,9 +13,8 @@ from poolmuster.api.lists import Lists
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.query import check_known, parameters, single
 from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
-from poolmuster.httpd.gate import Gate
 from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.probes import exposition, fine, not_ready
+from poolmuster.httpd.probes import exposition
 from poolmuster.model.errors import Fault, InvalidInput, Unavailable
 from poolmuster.model.key import PoolKey
 from poolmuster.model.selector import FILTERS, parse_selector
@@ -41,7 +40,6 @@ class Meta:
         instance: Instance,
         lists: Lists,
         metrics: Metrics,
-        gate: Gate,
         *,
         counters: Callable[[], HttpCounters],
         streams: Callable[[], int],
@@ -50,7 +48,6 @@ class Meta:
         self._projection = instance.projection
         self._lists = lists
         self._metrics = metrics
-        self._gate = gate
         self._counters = counters
         self._streams = streams
 
@@ -118,22 +115,8 @@ class Meta:
             )
         )
 
-    async def ready(self, request: Request) -> Response:
-        """``GET /health/ready``: whether requests should be sent here. Why not is told to whoever may read."""
-        if not self._gate.may_read(request.scope):
-            return await self.bare_ready(request)
-        self._check_ready()
-        return fine()
-
-    async def bare_ready(self, request: Request) -> Response:
-        """The same for whoever is told no more."""
-        try:
-            self._check_ready()
-        except Unavailable:
-            return not_ready()
-        return fine()
-
-    def _check_ready(self) -> None:
+    def check_ready(self) -> None:
+        """Raise `Unavailable`, with the reason, where no requests should be sent here."""
         if self._instance.stopping:
             raise Unavailable("This instance is stopping.")
         self._lists.require_readable()

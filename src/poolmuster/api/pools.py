@@ -46,16 +46,17 @@ class Pools:
         body = await read_json_body(scope, receive, self._body_limit_bytes)
         # From here: how long a relay takes to send, and to read the answer, says nothing of the service.
         started_s = time.perf_counter()
-        principal = self._gate.confirm(scope).principal
+        # Asked again, as a body may take its time to come, and credentials may be revoked meanwhile.
+        principal = self._gate.renew(scope["admission"]).principal
         taken = await self._instance.registrar.take(body, principal)
-        lag_s = time.perf_counter() - started_s
+        self._metrics.registered(taken.created, time.perf_counter() - started_s)
+        if taken.created:
+            # Before the answer: it is done, whether or not the client is there to hear of it.
+            log.info("A pool was registered", pool=str(taken.key), principal=principal.name, client=client_of(scope))
         content = self._encoder.encode(taken.answer)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 201 if taken.created else 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
-        self._metrics.registered(taken.created, lag_s)
-        if taken.created:
-            log.info("A pool was registered", pool=str(taken.key), principal=principal.name, client=client_of(scope))
 
     async def list_pools(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /pools``."""

@@ -19,8 +19,8 @@ from poolmuster.api.negotiation import header, preferred
 from poolmuster.api.query import ListQuery, list_query
 from poolmuster.httpd.gate import Gate
 from poolmuster.httpd.refusals import client_of
-from poolmuster.model.access import Principal
-from poolmuster.model.errors import LimitReached, NotAcceptable, Unavailable
+from poolmuster.model.access import Principal, Role
+from poolmuster.model.errors import LimitReached, NotAcceptable, Unauthenticated, Unavailable
 from poolmuster.ports.authenticator import Admission
 from poolmuster.service.instance import Instance
 
@@ -98,7 +98,12 @@ class Watcher:
             self.wake()
 
     def _may_read(self) -> bool:
-        return self._gate.may_still_read(self._admission)
+        try:
+            # Kept, or it would be judged again at every look, from the first reload on.
+            self._admission = self._gate.renew(self._admission)
+        except Unauthenticated:
+            return False
+        return self._admission.principal.may(Role.READ)
 
     def lose(self) -> None:
         """The client went away."""

@@ -10,6 +10,8 @@ from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, PairType
 from poolmuster.wiring.front_settings import FrontSettings, OidcSettings, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
+Flag = Callable[[Any], Any]
+"""What `option` makes: a decorator."""
 
 FILE = click.Path(dir_okay=False)
 ISSUER = PairType("issuer", "jwks-file-or-url")
@@ -25,8 +27,18 @@ OIDC_FLAGS = (
 
 def front_options(defaults: FrontSettings, *, group: str, default_variable: str | None = None) -> Callable[[F], F]:
     """Add the flags; `front_settings` reads them. ``group`` is the heading of the addresses."""
-    oidc = defaults.oidc
-    flags = (
+    flags = (*_address_flags(defaults, group, default_variable), *_credential_flags(defaults.oidc))
+
+    def add(function: F) -> F:
+        for flag in reversed(flags):
+            function = flag(function)
+        return function
+
+    return add
+
+
+def _address_flags(defaults: FrontSettings, group: str, default_variable: str | None) -> tuple[Flag, ...]:
+    return (
         option(
             "--listen",
             type=ADDRESS,
@@ -43,66 +55,51 @@ def front_options(defaults: FrontSettings, *, group: str, default_variable: str 
         ),
         option("--tls-cert-path", type=FILE, group=group, help="Serve HTTPS with this certificate chain (PEM)."),
         option("--tls-key-path", type=FILE, group=group, help="The certificate's key (PEM)."),
-        option(
-            "--auth-tokens",
-            type=FILE,
-            group=CREDENTIALS,
-            help="File that says who may do what (poolmuster token create); read again on change.",
-        ),
-        option(
-            "--tls-client-ca",
-            type=FILE,
-            group=CREDENTIALS,
-            help="Certificates from these authorities (PEM) are credentials too, by their names.",
-        ),
-        option(
-            "--auth-oidc",
-            type=ISSUER,
-            multiple=True,
-            group=CREDENTIALS,
-            help="Service-account tokens of this issuer are credentials too, by its keys. Repeatable.",
-        ),
-        option(
-            "--auth-oidc-audience",
-            default=oidc.audience,
-            group=CREDENTIALS,
-            help="The audience that these tokens must be for.",
-        ),
-        option(
-            "--auth-oidc-ca-cert",
-            type=ISSUER_FILE,
-            multiple=True,
-            group=CREDENTIALS,
-            help="Whom to trust when this issuer's keys are fetched (PEM). Repeatable.",
-        ),
-        option(
-            "--auth-oidc-token-file",
-            type=ISSUER_FILE,
-            multiple=True,
-            group=CREDENTIALS,
-            help="Bearer token for fetching this issuer's keys. Repeatable.",
-        ),
-        option(
-            "--auth-oidc-refresh-secs",
-            type=POSITIVE_SECONDS,
-            default=oidc.refresh_s,
-            group=CREDENTIALS,
-            help="How often keys are fetched from a URL; a withdrawn key counts for so long.",
-        ),
-        option(
-            "--allow-anonymous",
-            is_flag=True,
-            group=CREDENTIALS,
-            help="Serve other machines without credentials: anyone may do anything.",
-        ),
     )
 
-    def add(function: F) -> F:
-        for flag in reversed(flags):
-            function = flag(function)
-        return function
 
-    return add
+def _credential_flags(oidc: OidcSettings) -> tuple[Flag, ...]:
+    def flag(name: str, text: str, **more: Any) -> Flag:
+        return option(name, group=CREDENTIALS, help=text, **more)
+
+    return (
+        flag(
+            "--auth-tokens",
+            "File that says who may do what (poolmuster token create); read again on change.",
+            type=FILE,
+        ),
+        flag(
+            "--tls-client-ca",
+            "Certificates from these authorities (PEM) are credentials too, by their names.",
+            type=FILE,
+        ),
+        flag(
+            "--auth-oidc",
+            "Service-account tokens of this issuer are credentials too, by its keys. Repeatable.",
+            type=ISSUER,
+            multiple=True,
+        ),
+        flag("--auth-oidc-audience", "The audience that these tokens must be for.", default=oidc.audience),
+        flag(
+            "--auth-oidc-ca-cert",
+            "Whom to trust when this issuer's keys are fetched (PEM). Repeatable.",
+            type=ISSUER_FILE,
+            multiple=True,
+        ),
+        flag(
+            "--auth-oidc-token-file",
+            "Bearer token for fetching this issuer's keys. Repeatable.",
+            type=ISSUER_FILE,
+            multiple=True,
+        ),
+        flag(
+            "--auth-oidc-refresh-secs",
+            "How often keys are fetched from a URL; a withdrawn key counts for so long.",
+            type=POSITIVE_SECONDS,
+            default=oidc.refresh_s,
+        ),
+        flag("--allow-anonymous", "Serve other machines without credentials: anyone may do anything.", is_flag=True),
+    )
 
 
 def front_settings(ctx: click.Context, flags: dict[str, Any]) -> FrontSettings:

@@ -1,4 +1,4 @@
-"""Where a connection comes in on which TLS is to begin.
+"""Where connections come in, until TLS has begun on them.
 
 The server accepts plain connections and begins TLS on each itself, with the certificate of that moment. asyncio could
 accept encrypted ones, but with one certificate for ever, and it swallows why a handshake failed.

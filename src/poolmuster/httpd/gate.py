@@ -4,7 +4,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.httpd.refusals import Refusals
-from poolmuster.model.access import NotProved, Role
+from poolmuster.model.access import CertificateProof, NotProved, Role
 from poolmuster.model.errors import Forbidden, Unauthenticated
 from poolmuster.ports.authenticator import UNASKED, Admission, Authenticator
 
@@ -13,9 +13,9 @@ NOT_KNOWN = "These credentials are not accepted here."
 
 
 class Gate:
-    """Lets requests in by ``authenticator``; everybody, where there is none."""
+    """Lets requests in by ``authenticator``; everybody, where it is ``None``, which has to be said."""
 
-    def __init__(self, authenticator: Authenticator | None = None) -> None:
+    def __init__(self, authenticator: Authenticator | None) -> None:
         self._authenticator = authenticator
 
     @property
@@ -48,23 +48,14 @@ class Gate:
         except Unauthenticated:
             return False
 
-    def confirm(self, scope: Scope) -> Admission:
-        """Who sent this request, now that its body is there: that may have taken a while."""
+    def renew(self, admission: Admission) -> Admission:
+        """The admission of somebody who was let in before, as of now. Raises `Unauthenticated`, as `admit` does."""
         if self._authenticator is None:
-            return UNASKED
+            return admission
         try:
-            return self._authenticator.renew(scope["admission"])
+            return self._authenticator.renew(admission)
         except NotProved as error:
-            raise Unauthenticated(NOT_KNOWN) from error
-
-    def may_still_read(self, admission: Admission) -> bool:
-        """Whether somebody who was let in before would be let in again, and may read."""
-        if self._authenticator is None:
-            return True
-        try:
-            return self._authenticator.renew(admission).principal.may(Role.READ)
-        except NotProved:
-            return False
+            raise Unauthenticated(NOT_KNOWN, by_connection=isinstance(admission.proof, CertificateProof)) from error
 
     def guard(self, app: ASGIApp, **roles: Role) -> ASGIApp:
         """``app`` behind the gate: each method needs the role given for it, ``HEAD`` that of ``GET``.

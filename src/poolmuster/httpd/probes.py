@@ -1,24 +1,46 @@
 """What every program answers alike to whoever watches over it: that it lives, that it is ready, and its metrics."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
+from poolmuster.httpd.gate import Gate
+from poolmuster.model.errors import Unavailable
 
-def fine() -> Response:
-    """A bare status word."""
+
+class Readiness:
+    """``GET /health/ready``: whether requests should be sent here. ``check`` raises `Unavailable` where not."""
+
+    def __init__(self, check: Callable[[], None], gate: Gate) -> None:
+        self._check = check
+        self._gate = gate
+
+    async def reasoned(self, request: Request) -> Response:
+        """Why not is told to whoever may read."""
+        if not self._gate.may_read(request.scope):
+            return await self.bare(request)
+        self._check()
+        return _fine()
+
+    async def bare(self, request: Request) -> Response:
+        """The same for whoever is told no more."""
+        try:
+            self._check()
+        except Unavailable:
+            return Response(b"not ready\n", status_code=503, media_type="text/plain", headers={"retry-after": "1"})
+        return _fine()
+
+
+def _fine() -> Response:
     return Response(b"ok\n", media_type="text/plain")
-
-
-def not_ready() -> Response:
-    """A bare status word too: no more is told to whoever may not read."""
-    return Response(b"not ready\n", status_code=503, media_type="text/plain", headers={"retry-after": "1"})
 
 
 async def live(request: Request) -> Response:
     """``GET /health/live``: the process answers; nothing else is asked."""
-    return fine()
+    return _fine()
 
 
 def exposition(registry: CollectorRegistry, request: Request) -> Response:

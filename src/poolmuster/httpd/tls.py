@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from poolmuster.identity.anchors import Authorities, not_after_ms, read_authorities, shared
+from poolmuster.identity.anchors import UNREADABLE, Authorities, not_after_ms, read_authorities, shared
 from poolmuster.model.access import CertificateProof
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.memory_file import as_file
@@ -58,8 +58,8 @@ class ServerTls:
         try:
             with as_file(self._chain) as chain_path, as_file(self._key) as key_path:
                 context.load_cert_chain(chain_path, key_path, password=_no_password)
-        except ssl.SSLError as error:
-            raise InvalidInput(f"the certificate and its key cannot be used: {error.reason}") from error
+        except OSError as error:  # of OpenSSL's, or where no more files may be open
+            raise InvalidInput(f"the certificate and its key cannot be used: {_why(error)}") from error
         if self.authorities is not None:
             _trust(context, self.authorities)
         return context
@@ -105,16 +105,16 @@ def _usable_pair(chain: bytes, key: bytes) -> tuple[bytes, bytes]:
 
 def _usable_authorities(pem: bytes) -> Authorities:
     authorities = read_authorities(pem)
-    try:
-        _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authorities)
-    except ssl.SSLError as error:
-        raise InvalidInput(f"holds a certificate that cannot be used: {error.reason}") from error
+    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authorities)
     return authorities
 
 
 def _trust(context: ssl.SSLContext, authorities: Authorities) -> None:
     """Nothing else is ever trusted: the system's authorities are loaded by those who ask for them."""
-    context.load_verify_locations(cadata=b"".join(authorities.ders))
+    try:
+        context.load_verify_locations(cadata=b"".join(authorities.ders))
+    except ssl.SSLError as error:
+        raise InvalidInput(f"the authorities of the clients cannot be used: {_why(error)}") from error
     context.verify_mode = ssl.CERT_OPTIONAL
     # A file may name an intermediate alone: then those that it issued count, and others of its root do not.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -141,7 +141,7 @@ class Secured:
         chain = verified_chain(ssl_object)
         try:
             expires_at_ms = min([_leaf_ends_ms(names), *(not_after_ms(shared(each)) for each in chain[1:])])
-        except ValueError:
+        except UNREADABLE:
             return None  # OpenSSL could read it, the library that we judge by cannot: then it proves nothing
         alternatives = names.get("subjectAltName", ())
         return CertificateProof(
@@ -168,7 +168,7 @@ def _leaf_ends_ms(names: Any) -> int:
 def _leaf_of(chain: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificates(chain)[0]
-    except ValueError as error:
+    except UNREADABLE as error:
         raise InvalidInput("the certificate is no PEM, or cannot be read") from error
 
 
@@ -187,6 +187,11 @@ def _check_key(key: bytes, leaf: x509.Certificate) -> None:
 
 def _no_password() -> str:
     raise InvalidInput("the key is encrypted; nobody is there to type its password")
+
+
+def _why(error: OSError) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    return reason or type(error).__name__
 
 
 def _ms(instant: datetime) -> int:

@@ -16,10 +16,10 @@ from poolmuster.model import strict_json
 from poolmuster.model.access import NotProved, RefusalReason
 from poolmuster.model.errors import InvalidInput
 
-TOKEN_LIMIT = 8 * 1024
+TOKEN_LIMIT = 4 * 1024
 """In characters. Kubernetes' own take 1,000 to 1,500."""
 
-MEMBERS_LIMIT = 128
+MEMBERS_LIMIT = 48
 """Members, elements and containers of a header or a payload: what is read before anything is known costs little."""
 
 INSTANT_LIMIT_S = 253_402_300_800
@@ -129,7 +129,7 @@ def _header(header: dict[str, Any]) -> tuple[str, str]:
     if {"crit", "b64"} & header.keys():
         raise _bad("its header wants something understood that is not")
     if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_LIMIT:
-        # One key would do for now, and with the next rotation every such token would stop to count.
+        # One key would do for now, and with the next rotation every such token would stop counting.
         raise _bad("its header does not name the key")
     return key_id, algorithm
 

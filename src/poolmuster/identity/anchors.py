@@ -13,6 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from poolmuster.model.errors import InvalidInput
 
+UNREADABLE = (ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
+"""What the library raises for a certificate that it cannot read."""
+
 ANCHORS_REMEMBERED = 256
 """There are as many as authorities in a file, and each vouches for thousands of connections."""
 
@@ -46,7 +49,7 @@ class Authorities:
             certificate = x509.load_der_x509_certificate(anchor)
             if _digest_of(certificate) in self._digests:
                 return True
-        except (ValueError, UnsupportedAlgorithm):
+        except UNREADABLE:
             return False
         return any(_issued(authority, certificate) for authority in self._certificates)
 
@@ -56,7 +59,7 @@ def read_authorities(pem: bytes) -> Authorities:
     try:
         found = x509.load_pem_x509_certificates(pem)
         return Authorities(tuple(each.public_bytes(Encoding.DER) for each in found))
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except UNREADABLE as error:
         raise InvalidInput("holds no certificates of authorities, or one that cannot be read") from error
 
 
@@ -68,7 +71,7 @@ def shared(der: bytes) -> bytes:
 
 @lru_cache(ANCHORS_REMEMBERED)
 def not_after_ms(der: bytes) -> int:
-    """Until when a certificate counts, by the wall clock. Raises `ValueError` where it cannot be read."""
+    """Until when a certificate counts, by the wall clock. Raises one of `UNREADABLE` where it cannot be read."""
     return round(x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp() * 1_000)
 
 

@@ -24,8 +24,8 @@ from poolmuster.model.access import (
 from poolmuster.ports.authenticator import Admission
 from poolmuster.ports.clock import Clock
 
-REMEMBERED = 10_000
-"""Admissions remembered at once: the oldest is forgotten first, and has to be proved again."""
+REMEMBERED = 30_000
+"""Admissions remembered at once, as many as pools and streams: the oldest is forgotten first, and proved again."""
 
 SCHEME = b"bearer "
 USUAL_SCHEME = b"Bearer "

@@ -128,7 +128,7 @@ def parse_credentials(content: bytes) -> Credentials:
     _check_no_token(content)
     try:
         lines = tomllib.loads(content.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"is not TOML in UTF-8 ({_where(error)})") from error
     found = Credentials(lines={}, tokens={}, uris={}, dns_names={}, accounts={})
     for name, line in lines.items():
@@ -166,11 +166,16 @@ def _check_no_token(content: bytes) -> None:
 
 def _where(error: Exception) -> str:
     """What is wrong, without the bytes that are: a decoder's own message shows them."""
-    if not isinstance(error, tomllib.TOMLDecodeError):
-        return "a byte is not"
-    if "overwrite" in str(error):
-        return f'a name stands twice, {error}; two tokens of one holder stand in one line: sha256 = ["old", "new"]'
-    return str(error)
+    match error:
+        case tomllib.TOMLDecodeError() if "overwrite" in str(error):
+            return f'a name stands twice, {error}; two tokens of one holder stand in one line: sha256 = ["old", "new"]'
+        case tomllib.TOMLDecodeError():
+            return str(error)
+        case UnicodeDecodeError():
+            return "a byte is not"
+        case RecursionError():
+            return "it is nested too deeply"
+    return "a number has too many digits"
 
 
 def _take(found: Credentials, name: str, content: Any) -> None:

@@ -48,7 +48,7 @@ class UrlKeySet(KeySet):
     is sent to it, and to nobody else. Both are read again before each fetch; the first reading is at once. Raises
     `InvalidInput` where one of them cannot be used. `poolmuster.identity.key_source` tells which URLs will do.
 
-    How long others may keep the answer (``Cache-Control``) is not heeded: a key that is withdrawn must stop to count.
+    How long others may keep the answer (``Cache-Control``) is not heeded: a key that is withdrawn must stop counting.
     """
 
     def __init__(

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK, PyJWTError
 from jwt.algorithms import AllowedPublicKeys, get_default_algorithms
@@ -177,7 +178,7 @@ def _built(members: dict[str, str], algorithm: str) -> AllowedPublicKeys | None:
     """The key, or ``None``: the library's errors show what was in it, so none of them goes on from here."""
     try:
         public: AllowedPublicKeys = PyJWK(members, algorithm=algorithm).key
-    except (PyJWTError, ValueError, TypeError):
+    except (PyJWTError, ValueError, TypeError, UnsupportedAlgorithm):
         return None
     return public
 

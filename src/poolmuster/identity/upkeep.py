@@ -54,16 +54,13 @@ class Upkeep:
             await self._look(kept)
 
     async def _look(self, kept: Kept) -> None:
-        before = kept.files.value
         if not await self._refresh(kept):
             return
         if kept.files.problem is not None:
             log.error("A file cannot be used; what it said before still counts", what=kept.what, why=kept.files.problem)
-        elif kept.files.value is not before:
-            kept.changed()
-            log.info("A file was read again", what=kept.what, files=list(kept.files.paths))
-        else:
-            log.info("A file is as it was again", what=kept.what, files=list(kept.files.paths))
+            return
+        kept.changed()
+        log.info("A file was read again", what=kept.what, files=list(kept.files.paths))
 
     async def _refresh(self, kept: Kept) -> bool:
         reading = asyncio.ensure_future(in_thread("credential-files", kept.files.refresh))

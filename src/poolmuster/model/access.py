@@ -92,6 +92,7 @@ def principal(
     """A principal, with what its roles imply: `Role.ADMIN` speaks for every cluster."""
     given = frozenset(roles)
     is_admin = Role.ADMIN in given
+    clusters = clusters if Role.REGISTER in given else ()
     return Principal(
         name=name,
         allowed=ALL_ROLES if is_admin else frozenset(role.value for role in given),

@@ -39,6 +39,11 @@ class InvalidInput(PoolmusterError):
         super().__init__(detail)
         self.faults = faults
 
+    @property
+    def line(self) -> str:
+        """``detail`` and every fault, for where there is room for one line."""
+        return self.detail + "".join(f" {fault.pointer}: {fault.detail}." for fault in self.faults)
+
 
 class UnknownParameter(InvalidInput):
     """A query parameter that this path does not know."""

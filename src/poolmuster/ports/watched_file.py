@@ -39,8 +39,7 @@ class WatchedFile(Generic[T]):
                 return before is not None
             self.value, self._content, self.problem = self._parse(content), content, None
         except InvalidInput as error:
-            faults = "".join(f" {fault.pointer}: {fault.detail}." for fault in error.faults)
-            self.problem = f"{self.path}: {error.detail}{faults}"
+            self.problem = f"{self.path}: {error.line}"
             return self.problem != before
         return True
 
@@ -103,8 +102,7 @@ class WatchedFiles(Generic[T]):
         try:
             return self._parse(*found)
         except InvalidInput as error:
-            faults = "".join(f" {fault.pointer}: {fault.detail}." for fault in error.faults)
-            raise InvalidInput(f"{paths}: {error.detail}{faults}") from error
+            raise InvalidInput(f"{paths}: {error.line}") from error
         except Exception as error:
             # What libraries raise for a damaged file is not a closed set, and none of it may end the program.
             raise InvalidInput(f"{paths}: cannot be used ({type(error).__name__})") from error

@@ -12,8 +12,8 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster import __version__
-from poolmuster.httpd.gate import EntryRules, Gate
-from poolmuster.httpd.probes import exposition, fine, live, not_ready
+from poolmuster.httpd.gate import EntryRules
+from poolmuster.httpd.probes import Readiness, exposition, live
 from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
 from poolmuster.model.access import Role
@@ -25,29 +25,14 @@ from poolmuster.relay.metrics import CrewCollector
 class RelayPages:
     """The handlers. ``boot_id`` names this run of the relay."""
 
-    def __init__(self, crew: Crew, boot_id: str, gate: Gate, registry: CollectorRegistry) -> None:
+    def __init__(self, crew: Crew, boot_id: str, registry: CollectorRegistry) -> None:
         self._crew = crew
         self._boot_id = boot_id
-        self._gate = gate
         self._registry = registry
         registry.register(CrewCollector(crew))
 
-    async def ready(self, request: Request) -> Response:
-        """``GET /health/ready``: every pool that should be listed is. Which is not is told to whoever may read."""
-        if not self._gate.may_read(request.scope):
-            return await self.bare_ready(request)
-        self._check_ready()
-        return fine()
-
-    async def bare_ready(self, request: Request) -> Response:
-        """The same for whoever is told no more."""
-        try:
-            self._check_ready()
-        except Unavailable:
-            return not_ready()
-        return fine()
-
-    def _check_ready(self) -> None:
+    def check_ready(self) -> None:
+        """Raise `Unavailable` unless every pool that should be listed is; it tells which is not."""
         if self._crew.stopping:
             raise Unavailable("This relay is stopping.")
         faults = [
@@ -88,17 +73,18 @@ def relay_apps(
 ) -> tuple[ASGIApp, ASGIApp]:
     """What a relay serves: all of it, and health and metrics by themselves."""
     gate = rules.gate
-    pages = RelayPages(crew, boot_id, gate, registry)
+    pages = RelayPages(crew, boot_id, registry)
+    readiness = Readiness(pages.check_ready, gate)
     main = [
         Route("/status", gate.guard(Resource(GET=pages.status), GET=Role.READ)),
         Route("/metrics", gate.guard(Resource(GET=pages.metrics), GET=Role.READ)),
         Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=pages.ready)),
+        Route("/health/ready", Resource(GET=readiness.reasoned)),
     ]
     health = [
         Route("/metrics", Resource(GET=pages.metrics)),
         Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=pages.bare_ready)),
+        Route("/health/ready", Resource(GET=readiness.bare)),
     ]
 
     def shell(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:

@@ -88,5 +88,4 @@ def outcome_of(error: PoolmusterError) -> Outcome:
         return Failed(error.detail)
     if isinstance(error, Unauthenticated | Forbidden):
         return Refused(error.status, f"{error.detail} What is shown there is what --token-file or --client-cert holds.")
-    faults = error.faults if isinstance(error, InvalidInput) else ()
-    return Refused(error.status, error.detail + "".join(f" {fault.pointer}: {fault.detail}." for fault in faults))
+    return Refused(error.status, error.line if isinstance(error, InvalidInput) else error.detail)

@@ -34,10 +34,11 @@ class CannotListen(Exception):
 class Front:
     """Reads the files that ``settings`` name; `bind`, `put_up` and `start` do the rest.
 
-    Raises `UsageError`, which names the flag whose file cannot be used.
+    Raises `UsageError`, which names the flag that contradicts another, or whose file cannot be used.
     """
 
     def __init__(self, settings: FrontSettings, limits: HttpLimits, clock: Clock) -> None:
+        settings.check()  # whoever made them: no program is open to a network because it was not asked for a check
         self._settings = settings
         self._limits = limits
         self._credentials = Credentials(settings, clock)

@@ -63,8 +63,8 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def health_loopback_only(self) -> bool:
-        """The same of ``health_listen``."""
-        return self.health_listen is not None and self.health_listen.is_loopback and self.auth_tokens is None
+        """The same of ``health_listen``, which never wants credentials."""
+        return self.health_listen is not None and self.health_listen.is_loopback
 
     def check(self) -> None:
         """Raise `UsageError` where the settings contradict each other."""

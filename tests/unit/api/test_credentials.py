@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
+from poolmuster.api.lists import POOLS_A_PIECE
 from poolmuster.api.openapi import document
 from poolmuster.httpd.gate import Gate
 from poolmuster.httpd.refusals import Refusals
 from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import parse_credentials
+from poolmuster.identity.credentials_file import Credentials, parse_credentials
 from poolmuster.model.access import RefusalReason, Role
 from poolmuster.model.key import PoolKey
 from poolmuster.wiring.settings import ServeLimits
 from tests.support.clock import ManualClock
 from tests.support.principals import CLUSTER, MALFORMED, OPEN, READ, TOKENS, bearer, lines
 from tests.support.registrations import body
-from tests.support.service import Answer, Service, path_of
+from tests.support.service import Answer, Service, Stream, path_of
 
 JSON = {"content-type": "application/json"}
 
@@ -29,7 +30,8 @@ class Guarded(Service):
     def __init__(self, **limits: int) -> None:
         clock = ManualClock()
         self.credentials = parse_credentials(lines().encode())
-        self.authenticator = CredentialAuthenticator(lambda: self.credentials, clock)
+        self.looked_up = 0
+        self.authenticator = CredentialAuthenticator(self._look_up, clock)
         self.refusals = Refusals(clock)
         super().__init__(
             clock=clock,
@@ -38,6 +40,10 @@ class Guarded(Service):
             gate=Gate(self.authenticator),
             refusals=self.refusals,
         )
+
+    def _look_up(self) -> Credentials:
+        self.looked_up += 1
+        return self.credentials
 
     def write(self, content: str) -> None:
         """Another credentials file."""
@@ -205,6 +211,23 @@ async def test_what_others_sent_before_does_not_help(service: Guarded) -> None:
     assert (await service.send(content, bearer(Role.ADMIN))).status == 200
 
 
+@pytest.mark.parametrize(("left", "status"), [("nobody", 401), ("without the role", 403), ("as before", 201)])
+async def test_what_is_revoked_between_head_and_body_registers_nothing(
+    service: Guarded, left: str, status: int
+) -> None:
+    """A body has ten seconds to come, and a revoked credential two to be refused."""
+    content = {
+        "nobody": "# nobody",
+        "as before": lines(),
+        "without the role": lines().replace('roles = ["register"], clusters = ["c", "team-*"]', 'roles = ["infer"]'),
+    }[left]
+    headers = {**JSON, **bearer(Role.REGISTER)}
+    answer = await service.request(
+        "POST", "/pools", headers, body("late", CLUSTER), before_body=lambda: service.write(content)
+    )
+    assert answer.status == status
+
+
 async def test_a_revoked_watch_is_told_and_ended_and_the_others_go_on(service: Guarded) -> None:
     reading = await service.watch(headers=bearer(Role.READ), sse=False)
     other = await service.watch(headers=bearer(Role.ADMIN), sse=False)
@@ -234,6 +257,14 @@ async def test_a_watch_goes_on_through_any_number_of_generations(service: Guarde
     assert [event["type"] for event in reading.events if event["type"] != "ping"][-1] == "added"
 
 
+async def test_a_watch_is_judged_once_in_each_generation(service: Guarded) -> None:
+    await service.watch(headers=bearer(Role.READ))
+    service.write(lines())
+    before = service.looked_up
+    await service.clock.advance(5_000)
+    assert service.looked_up == before + 1
+
+
 async def test_a_revoked_watch_that_reads_slowly_gets_nothing_more(service: Guarded) -> None:
     reading = await service.watch(headers=bearer(Role.READ), sse=False)
     reading.stall()
@@ -246,6 +277,22 @@ async def test_a_revoked_watch_that_reads_slowly_gets_nothing_more(service: Guar
     await service.clock.advance(600)
     assert [event["type"] for event in reading.events][-1] == "closing"
     assert reading.ended
+
+
+async def test_a_snapshot_breaks_off_where_its_reader_is_revoked(service: Guarded) -> None:
+    """In the middle of an event there is no saying why, and the rest is not for this reader."""
+    for number in range(2 * POOLS_A_PIECE):
+        await service.send(body(f"p{number}", CLUSTER), bearer(Role.ADMIN))
+    stream = Stream(service.app, "/pools/watch", bearer(Role.READ))
+    service.streams.append(stream)
+    stream.stall()
+    await service.clock.settle()
+    service.write("# nobody")
+    stream.read_on()
+    await service.clock.settle()
+    assert stream.ended
+    assert stream.events == []
+    assert b'"dgd_name"' not in bytes(stream.data)
 
 
 async def test_streams_are_bounded_for_each_credential() -> None:

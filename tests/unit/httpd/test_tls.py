@@ -1,5 +1,6 @@
 """The files that TLS is set up by: what is taken, what is refused, and that no key shows."""
 
+import errno
 import ssl
 from pathlib import Path
 
@@ -7,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from poolmuster.httpd.tls import ServerTls, TlsFiles
-from poolmuster.identity.anchors import read_authorities
+from poolmuster.identity.anchors import Authorities, read_authorities
 from poolmuster.model.errors import InvalidInput
-from tests.support.pki import DAY, Authority, from_now
+from tests.support.pki import DAY, Authority, from_now, of_no_version
 
 OURS = Authority()
 PAIR = OURS.server("localhost")
@@ -98,3 +99,29 @@ def test_no_file_is_left_open_and_no_key_shows() -> None:
         ServerTls(PAIR.cert_pem, b"")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert "BEGIN" not in repr(tls)
+
+
+def test_what_keeps_a_context_from_being_made_is_said_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads files again catches no more than this: anything else would end the program."""
+    odd = Authorities((OURS.der,))
+    odd.ders = (b"a certificate that one library reads and the other does not",)
+    with pytest.raises(InvalidInput, match="authorities of the clients"):
+        ServerTls(PAIR.cert_pem, PAIR.key_pem, odd)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("poolmuster.ports.memory_file.os.memfd_create", full)
+    with pytest.raises(InvalidInput, match="Too many open files"):
+        ServerTls(PAIR.cert_pem, PAIR.key_pem)
+
+
+def test_a_certificate_of_a_version_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no PEM, or cannot be read"):
+        ServerTls(of_no_version(PAIR.der), PAIR.key_pem)
+
+
+def test_whom_the_system_trusts_vouches_for_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", Authority("Of the system").write(tmp_path))
+    context = ServerTls(PAIR.cert_pem, PAIR.key_pem, read_authorities(OURS.pem)).context
+    assert context.get_ca_certs(binary_form=True) == [OURS.der]

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives import hashes
 
 from poolmuster.identity.anchors import ANCHORS_REMEMBERED, not_after_ms, read_authorities, shared
 from poolmuster.model.errors import InvalidInput
-from tests.support.pki import DAY, Authority, from_now, pem_of
+from tests.support.pki import DAY, Authority, from_now, of_no_version, pem_of
 
 
 def test_an_authority_vouches_while_it_is_in_the_file() -> None:
@@ -79,3 +79,9 @@ def test_equal_anchors_are_held_once() -> None:
 def test_the_end_of_a_certificate() -> None:
     ends = from_now(DAY).replace(microsecond=0)
     assert not_after_ms(Authority(not_after=ends).der) == ends.timestamp() * 1000
+
+
+def test_a_certificate_of_a_version_that_there_is_not_is_refused() -> None:
+    """The library has an error of its own for it, which is no `ValueError`."""
+    with pytest.raises(InvalidInput):
+        read_authorities(of_no_version(Authority("Ours").der))

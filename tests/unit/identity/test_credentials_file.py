@@ -136,6 +136,7 @@ BAD = {
     "a name with a line end": f'"a\\n" = {{sha256 = "{DIGEST}", roles = ["read"]}}'.encode(),
     "a long name": f'"{"a" * 129}" = {{sha256 = "{DIGEST}", roles = ["read"]}}'.encode(),
     "deep nesting": b"a = " + b"[" * 10_000,
+    "a number of many digits": b"a = " + b"1" * 5_000,
 }
 
 

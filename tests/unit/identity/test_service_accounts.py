@@ -87,7 +87,7 @@ REFUSED: list[tuple[str, dict[str, Any], RefusalReason]] = [
     ),
     ("a namespace of 64", {"sub": f"system:serviceaccount:{'a' * 64}:{ACCOUNT}"}, RefusalReason.UNKNOWN_ACCOUNT),
     ("a name of 254", {"sub": f"system:serviceaccount:{NAMESPACE}:{'a' * 254}"}, RefusalReason.UNKNOWN_ACCOUNT),
-    ("a subject without end", {"sub": "system:serviceaccount:" + "a" * 4000}, RefusalReason.UNKNOWN_ACCOUNT),
+    ("a subject without end", {"sub": "system:serviceaccount:" + "a" * 1500}, RefusalReason.UNKNOWN_ACCOUNT),
     (
         "digits of another script",
         {"sub": f"system:serviceaccount:{NAMESPACE}:relay\u0661"},
@@ -197,7 +197,7 @@ def test_which_account_is_known_is_asked_before_the_signature_is_looked_at() -> 
 def test_a_token_over_the_limit_is_not_looked_at() -> None:
     world = World()
     assert world.refusal(world.token(padding="x" * TOKEN_LIMIT)) is RefusalReason.BAD_JWT
-    assert world.prove(world.token(padding="x" * 4000)).account == ACCOUNT
+    assert world.prove(world.token(padding="x" * 1500)).account == ACCOUNT
 
 
 def test_a_token_taken_apart_does_not_show_itself() -> None:
@@ -238,6 +238,6 @@ def test_an_algorithm_that_is_not_ours_is_refused_before_anything_else_is_read()
 
 def test_a_token_with_more_members_than_one_needs_is_not_read() -> None:
     world = World()
-    assert world.prove(world.token(groups=[str(number) for number in range(80)])).account == ACCOUNT
+    assert world.prove(world.token(groups=[str(number) for number in range(20)])).account == ACCOUNT
     assert world.refusal(world.token(groups=[str(number) for number in range(200)])) is RefusalReason.BAD_JWT
-    assert world.refusal(world.token(groups=[{} for _ in range(80)])) is RefusalReason.BAD_JWT
+    assert world.refusal(world.token(groups=[{} for _ in range(40)])) is RefusalReason.BAD_JWT

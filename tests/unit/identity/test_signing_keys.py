@@ -6,6 +6,8 @@ from base64 import urlsafe_b64decode
 from typing import Any
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
+from jwt import PyJWK
 from jwt.utils import to_base64url_uint
 
 from poolmuster.identity.signing_keys import KEYS_LIMIT, SET_LIMIT_BYTES, SigningKeys, parse_signing_keys
@@ -189,3 +191,17 @@ def test_an_rsa_key_costs_by_its_size() -> None:
     assert costs == [25, 100, 400]
     over = {"kty": "RSA", "kid": "a", "e": "AQAB", "n": to_base64url_uint((1 << 8193) - 1).decode()}
     assert "8193 bits" in unusable(over)
+
+
+def test_a_kind_of_key_that_the_cryptography_of_this_machine_leaves_out_spoils_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where OpenSSL is built without a curve, or runs by FIPS 140."""
+
+    def built(members: dict[str, str], algorithm: str) -> PyJWK:
+        if algorithm == "EdDSA":
+            raise UnsupportedAlgorithm("ed25519 is not supported by this version of OpenSSL")
+        return PyJWK(members, algorithm=algorithm)
+
+    monkeypatch.setattr("poolmuster.identity.signing_keys.PyJWK", built)
+    assert "its numbers make no key" in unusable(public_jwk(private_key("EdDSA"), "EdDSA", kid="a"))

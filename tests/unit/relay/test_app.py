@@ -6,39 +6,20 @@ import json
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
-from starlette.types import Message, Scope
 
 from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.relay.app import relay_apps
 from poolmuster.relay.crew import Crew
 from poolmuster.relay.heartbeat import Failed, Refused
+from tests.unit.relay.asking import ask_app
 from tests.unit.relay.test_crew import FILE, crew_of
 from tests.unit.relay.world import World
 
 
 async def ask(crew: Crew, path: str, method: str = "GET", host: str = "localhost") -> tuple[int, bytes]:
     """Status and body of an answer."""
-    scope: Scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", host.encode())],
-    }
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    main, _ = relay_apps(crew, "boot", CollectorRegistry(), EntryRules(gate=Gate(), loopback_only=True))
-    await main(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+    main, _ = relay_apps(crew, "boot", CollectorRegistry(), EntryRules(gate=Gate(None), loopback_only=True))
+    return await ask_app(main, path, {"host": host}, method)
 
 
 async def test_ready_while_every_pool_whose_server_is_up_is_listed(tmp_path: Path) -> None:
