@@ -94,7 +94,9 @@ def test_openssls_client_sees_no_ticket_no_early_data_and_http_1_1(
     run_on(loop_name, main)
 
 
-def test_a_client_cannot_negotiate_again(loop_name: str, files: Files) -> None:
+def test_a_client_cannot_negotiate_again(loop_name: str, authority: Authority, tmp_path: Path) -> None:
+    files = Files(tmp_path, authority)
+
     async def main() -> None:
         async with serving(files.tls) as here:
             told = await s_client(here, "-tls1_2", say=b"R\nR\n")

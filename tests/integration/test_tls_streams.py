@@ -20,9 +20,10 @@ VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_in_the_handshakes_last_packet_is_answered(
-    loop_name: str, files: Files, authority: Authority, version: ssl.TLSVersion
+    loop_name: str, tmp_path: Path, authority: Authority, version: ssl.TLSVersion
 ) -> None:
     """It may be handed on before it is said that the handshake is over."""
+    files = Files(tmp_path, authority)
 
     def use(client: ByHand) -> bytes:
         client.shake_hands(flush_last=version is ssl.TLSVersion.TLSv1_2)
