@@ -67,7 +67,7 @@ def _of_reason(reason: str) -> Failure:
         return Failure(HandshakeFailure.NO_TLS, "what came is no TLS")
     _, of_client, alert = reason.partition("_ALERT_")
     if reason in VERSION_REASONS or alert in VERSION_ALERTS:
-        said = "client and server have no version of TLS, or no cipher, in common: TLS 1.2 is wanted, and 1.3 where client certificates count"
+        said = "no version of TLS, or no cipher, in common: TLS 1.2 is wanted, and 1.3 where client certificates count"
         return Failure(HandshakeFailure.NO_SHARED_VERSION, said)
     if alert in CERTIFICATE_ALERTS:
         said = f"the client does not accept this server's certificate ({_words(alert)})"
