@@ -126,15 +126,18 @@ class Pools:
             reason=LeaveReason(reason) if reason is not None else None,
             detail=detail[:DETAIL_LIMIT] if detail is not None else None,
         )
+        was_listed = self._instance.projection.lists(key)
         await self._instance.registrar.deregister(departure, principal)
-        log.info(
-            "A pool was deregistered",
-            pool=str(key),
-            principal=principal.name,
-            client=client_of(request.scope),
-            relay_id=relay_id,
-            reason=reason,
-        )
+        if was_listed:
+            # Taken, as with a relay's id it acts only while that relay is the latest.
+            log.info(
+                "A deregistration was taken",
+                pool=str(key),
+                principal=principal.name,
+                client=client_of(request.scope),
+                relay_id=relay_id,
+                reason=reason,
+            )
         return Response(status_code=204)
 
     async def one(self, request: Request) -> Response:

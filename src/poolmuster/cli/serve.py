@@ -9,7 +9,7 @@ from poolmuster.cli.ending import ExitCode, say
 from poolmuster.cli.front_options import front_options, front_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
-from poolmuster.cli.options import fail_usage, option
+from poolmuster.cli.options import fail_usage, option, refuse_foreign
 from poolmuster.cli.values import POSITIVE_SECONDS, SECONDS, PairType
 from poolmuster.model.registration import url_fault
 from poolmuster.model.wire import RouterReplica
@@ -114,7 +114,10 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     else:
         refuse_dynamodb(ctx)
         dynamodb = None
-    settings = settings_of(flags, front_settings(ctx, flags), dynamodb)
+    front = front_settings(ctx, flags)
+    if front.auth_tokens is None:
+        refuse_foreign(ctx, "--auth-tokens", ["--limit-streams-per-credential"])
+    settings = settings_of(flags, front, dynamodb)
     try:
         settings.check()
     except UsageError as error:

@@ -198,7 +198,7 @@ def _take(found: Credentials, name: str, content: Any) -> None:
             raise _fault(name, f"{uri!r} is no URI")
         _put(found.uris, uri, known)
     for dns_name in line.dns_names:
-        if not dns_name.isascii():
+        if not dns_name.isascii() or not dns_name:
             raise _fault(name, f"{dns_name!r} is not the DNS name in a certificate, which is in ASCII (xn--...)")
         _put(found.dns_names, dns_name.lower(), known)
     for account in _each(line.service_account):

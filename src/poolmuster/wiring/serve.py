@@ -36,7 +36,7 @@ from poolmuster.wiring.table_metrics import TableMetrics
 SPARE_FILES = 256
 """Open files beside connections: the listeners, the log, what a library opens for a moment."""
 
-STOP_GRACE_S = 4.0
+STOP_GRACE_S = 3.8
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
 
 FREEZE_EVERY_S = 1.0

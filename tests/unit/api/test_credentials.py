@@ -333,7 +333,7 @@ async def test_an_audit_line_for_each_new_pool_deregistration_and_refusal(servic
     lines_told = [(line["event"], line.get("principal"), line.get("pool"), line.get("reason")) for line in logs]
     assert lines_told == [
         ("A pool was registered", "the-register", "c/n/x", None),
-        ("A pool was deregistered", "the-admin", "c/n/x", "operator"),
+        ("A deregistration was taken", "the-admin", "c/n/x", "operator"),
         ("A request was refused", "the-register", None, "forbidden"),
         ("A request was refused", None, None, "missing"),
     ]
