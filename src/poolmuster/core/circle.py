@@ -98,9 +98,15 @@ class Circle:
         """Whether nothing is missing from before this instance's start, or its last long pause."""
         return now_ms >= self._warm_at_ms
 
+    def vouches(self, statement: Statement, said_ms: int) -> bool:
+        """Whether a peer that said this at ``said_ms`` can be taken at its word, once its whole list was merged."""
+        return (
+            statement.warm and statement.named and all(self._vouches(row, said_ms) for row in statement.rows)
+        )
+
     def adopt(self, statement: Statement, said_ms: int, now_ms: int) -> bool:
         """Take a peer at its word, whose whole list of ``said_ms`` was merged. Returns whether it was good enough."""
-        if not (statement.warm and statement.named and all(self._vouches(row, said_ms) for row in statement.rows)):
+        if not self.vouches(statement, said_ms):
             return False
         warm = self.warm(now_ms)
         for row in statement.rows:

@@ -1,0 +1,97 @@
+"""A cluster of instances that share registrations, disturbed in every way (`tests.support.peer_world`)."""
+
+import pytest
+
+from tests.support.peer_instance import LEASE_MS, Instance
+from tests.support.peer_world import Host, Relay, World
+from tests.support.variables import variable
+
+RUNS = max(2, int(variable("EXAMPLES", "120")) // 10)
+SEEDS = [int(variable("SEED"))] if variable("SEED") else list(range(RUNS))
+DISTURBANCES = 14
+
+
+def disturb(world: World, seed: int) -> None:
+    """Something happens."""
+    chance = world.chance
+    host, other = chance.sample(world.hosts, 2)
+    match chance.randrange(12):
+        case 0:
+            world.kill(host)
+            world.run(chance.choice([300, 2_000, 6_000, 20_000]))
+            _start(world, host)
+        case 1:
+            world.stop(host)
+            world.run(chance.choice([800, 4_000, 12_000, 40_000]))
+            host.go_on()
+        case 2:
+            world.cut(host, other, both=chance.random() < 0.6)
+        case 3:
+            for each in world.hosts:
+                if each is not host:
+                    world.cut(host, each)
+        case 4 | 5:
+            world.heal()
+        case 6:
+            relay = chance.choice(world.relays)
+            relay.leave()
+            if chance.random() < 0.7:
+                world.run(chance.choice([100, 1_000, 5_000]))
+                Relay(world, relay.name, hops=chance.random() < 0.5)
+            world.relays.remove(relay)
+        case 7:
+            relay = chance.choice(world.relays)
+            relay.kill()
+            world.relays.remove(relay)
+            Relay(world, chance.choice([relay.name, f"{relay.name}x"]), hops=chance.random() < 0.5)
+        case 8:
+            chance.choice(world.relays).weight += 1
+        case 9:
+            world.named.discard(host.address)
+            world.run(chance.choice([500, 5_000, 20_000]))
+            world.kill(host)
+            host.address = f"10.0.{chance.randrange(256)}.{chance.randrange(256)}"
+            _start(world, host)
+        case 10:
+            for link in world.links:
+                if link.stream and chance.random() < 0.3:
+                    link.held_until_ms = world.now_ms + 20_000
+        case 11:
+            world.dns_works = not world.dns_works
+    Relay(world, f"new{world.now_ms}", hops=chance.random() < 0.5)
+
+
+def _start(world: World, host: Host) -> Instance | None:
+    if host.instance is not None:
+        return None
+    return world.start(host, polls=world.chance.random() < 0.3, careless=world.chance.random() < 0.3)
+
+
+def settle(world: World) -> None:
+    """The faults end."""
+    world.heal()
+    world.dns_works = True
+    for host in world.hosts:
+        _start(world, host)
+        host.go_on()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cluster_is_never_complete_without_a_live_pool_and_never_stuck(seed: int) -> None:
+    print(f"POOLMUSTER_SEED={seed}")
+    world = World(seed, hosts=2 + seed % 3)
+    for n in range(6):
+        Relay(world, f"p{n}", hops=n % 2 == 0)
+    for host in world.hosts:
+        _start(world, host)
+        world.run(world.chance.choice([0, 0, 1_000, 8_000]))
+    world.run(world.chance.choice([2_000, 25_000]))
+    for _ in range(DISTURBANCES):
+        disturb(world, seed)
+        world.run(world.chance.choice([200, 1_000, 3_000, 10_000, 18_000]))
+    settle(world)
+    world.run(LEASE_MS + 3_000)
+    assert [instance.boot_id for instance in world.instances() if not instance.complete] == []
+    lists = {instance.pools for instance in world.instances()}
+    assert len(lists) == 1
+    assert world.must_be_listed()
