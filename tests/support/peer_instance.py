@@ -14,7 +14,7 @@ from poolmuster.core.roster import Roster
 from poolmuster.model.change import ChangeKind, Departure
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import SourceReason, is_complete
+from poolmuster.model.source import SourceReason, SourceState, is_complete
 
 if TYPE_CHECKING:
     from tests.support.peer_world import Host, Link, World
@@ -102,6 +102,11 @@ class Instance:
         return is_complete(self.circle.sources(self.now_ms(), 0))
 
     @property
+    def troubles(self) -> list[str]:
+        sources = self.circle.sources(self.now_ms(), 0)
+        return [f"{each.name}: {each.reason}" for each in sources if each.state is not SourceState.FRESH]
+
+    @property
     def pools(self) -> bytes:
         entries = [self.roster.get(key) for key in sorted(self.roster._entries)]
         return b",".join(entry.registration.pool.body for entry in entries if entry is not None)
@@ -153,7 +158,7 @@ class Instance:
             return
         wanted = account.boot_id not in self.taken_whole and not self.circle.warm(now_ms)
         if not wanted:
-            wanted = not self.complete and self.circle.vouches(*said)
+            wanted = self.circle.lacks(now_ms) and self.circle.vouches(*said)
         if wanted and now_ms - self.asked_ms.get(address, now_ms - POLL_MS) >= POLL_MS:
             self.asked_ms[address] = now_ms
             self.wholes[address] = self.world.connect(self, address, stream=False, whole=True)

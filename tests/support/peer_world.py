@@ -24,7 +24,7 @@ TOLD_MS = 3_500
 """How old a registration must be before a list that calls itself complete is held to it: an answer may be 3 s old."""
 
 UNHEARD_MS = GAP_MS + 500
-"""What an instance took so shortly before it died may be unheard; its relay's next heartbeat makes up for it."""
+"""What an instance took so shortly before it died, or left the name, may be unheard; its relay's next heartbeat makes up for it."""
 
 
 class Host:
@@ -123,7 +123,7 @@ class World:
         self.hosts = [Host(self, f"h{n}", f"10.0.0.{n}") for n in range(hosts)]
         self.taken: dict[str, list[Taken]] = {}
         self.departed: dict[str, list[tuple[int, str]]] = {}
-        self.died_ms: dict[str, int] = {}
+        self.ended_ms: dict[str, int] = {}
         self.links: list[Link] = []
         self.slowest_ms = 40
         self.relays: list[Relay] = []
@@ -169,7 +169,7 @@ class World:
         instance.alive = False
         host.stopped = False
         host._inbox.clear()
-        self.died_ms[instance.boot_id] = self.now_ms
+        self.ended_ms.setdefault(instance.boot_id, self.now_ms)
         for link in self.links:
             if link.server is host and not link.closed:
                 link.end()
@@ -184,6 +184,20 @@ class World:
 
     def heal(self) -> None:
         self.cuts.clear()
+
+    def hold(self, link: Link, for_ms: int) -> None:
+        """What is said on this connection arrives that much later."""
+        link.held_until_ms = self.now_ms + for_ms
+
+    def let_go(self) -> None:
+        for link in self.links:
+            link.held_until_ms = 0
+
+    def unname(self, host: Host) -> None:
+        """The name no longer has the host's address."""
+        self.named.discard(host.address)
+        if host.instance is not None:
+            self.ended_ms.setdefault(host.instance.boot_id, self.now_ms)
 
     # The network.
 
@@ -251,8 +265,8 @@ class World:
     def _counts(self, name: str, taken: Taken) -> bool:
         if taken.at_ms > self.now_ms - TOLD_MS:
             return False
-        died_ms = self.died_ms.get(taken.instance.boot_id)
-        if died_ms is not None and died_ms - taken.at_ms < UNHEARD_MS:
+        ended_ms = self.ended_ms.get(taken.instance.boot_id)
+        if ended_ms is not None and ended_ms - taken.at_ms < UNHEARD_MS:
             return False
         return not any(at_ms >= taken.at_ms for at_ms, _ in self.departed.get(name, []))
 

@@ -155,7 +155,7 @@ class Account:
             boot_id=self.boot_id,
             accounted_since_ms=0 if self.own else now_ms - self.accounted_ms,
             sure=self.sure(now_ms),
-            doubt=self._doubt_until_ms > now_ms,
+            doubt=self.doubtful(now_ms),
         )
 
     def _succeed(self, since_ms: int) -> None:
@@ -182,6 +182,10 @@ class Account:
         self._boots[boot_id] = said_ms
         if len(self._boots) > BOOTS_LIMIT:
             del self._boots[min(self._boots, key=lambda each: self._boots[each])]
+
+    def doubtful(self, now_ms: int) -> bool:
+        """Whether an occupant may have taken what nobody here knows, and what has not run out."""
+        return self._doubt_until_ms > now_ms
 
     def sure(self, now_ms: int) -> bool:
         """Whether all that is registered here is known, up to what an answer may take."""

@@ -3,7 +3,8 @@
 The list is complete when this instance is *warm*, it knows who stands behind each name, and all that is registered at
 each address is known (`poolmuster.core.account`). Warm means that nothing is missing from before its start. It is warm
 
-- when a lease has passed since its start, or since a pause longer than the slack; or
+- when a lease has passed since its start, since a pause longer than the slack, and since a name could not be read for
+  as long, or at the start; or
 - when it took the whole list of a peer that was warm, knew the names, and was sure of every address; of this
   instance's own address it only has to have known all that was registered there until this instance started.
 
@@ -55,8 +56,11 @@ class Circle:
         """``name`` was resolved, by a question asked at ``started_ms``; no addresses means nobody else is there."""
         known = self._names[name]
         from_ms = self._started_ms if known.read_ms is None else known.read_ms
+        if started_ms - from_ms > (GAP_MS if known.read_ms is None else self._slack_ms):
+            # An instance may have come and gone unseen, with all that was registered there.
+            self._cool(from_ms, started_ms)
         self._names[name] = Name(addresses, started_ms)
-        for address in addresses - self._accounts.keys():
+        for address in sorted(addresses - self._accounts.keys()):
             self._accounts[address] = Account(address, from_ms, self._lease_ms, self._boot_id)
         named = frozenset[str]().union(*(each.addresses for each in self._names.values()))
         for address, account in list(self._accounts.items()):
@@ -89,20 +93,25 @@ class Circle:
     def paused(self, ended_ms: int, length_ms: int) -> None:
         """This process was stopped."""
         if length_ms > self._slack_ms:
-            self._was_warm = self._was_warm or self.warm(ended_ms - length_ms)
-            self._warm_at_ms = ended_ms + self._lease_ms
+            self._cool(ended_ms - length_ms, ended_ms)
         elif not self.warm(ended_ms - length_ms):
             self._warm_at_ms += length_ms
+
+    def _cool(self, since_ms: int, until_ms: int) -> None:
+        self._was_warm = self._was_warm or self.warm(since_ms)
+        self._warm_at_ms = max(self._warm_at_ms, until_ms + self._lease_ms)
 
     def warm(self, now_ms: int) -> bool:
         """Whether nothing is missing from before this instance's start, or its last long pause."""
         return now_ms >= self._warm_at_ms
 
+    def lacks(self, now_ms: int) -> bool:
+        """Whether there is something that a complete peer's whole list would make good."""
+        return not self.warm(now_ms) or any(account.doubtful(now_ms) for account in self._accounts.values())
+
     def vouches(self, statement: Statement, said_ms: int) -> bool:
         """Whether a peer that said this at ``said_ms`` can be taken at its word, once its whole list was merged."""
-        return (
-            statement.warm and statement.named and all(self._vouches(row, said_ms) for row in statement.rows)
-        )
+        return statement.warm and statement.named and all(self._vouches(row, said_ms) for row in statement.rows)
 
     def adopt(self, statement: Statement, said_ms: int, now_ms: int) -> bool:
         """Take a peer at its word, whose whole list of ``said_ms`` was merged. Returns whether it was good enough."""
