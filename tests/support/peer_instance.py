@@ -28,6 +28,11 @@ PING_MS = 500
 NAME = "peers.test"
 
 
+def circle(boot_id: str, now_ms: int) -> Circle:
+    """The rule of completeness."""
+    return Circle(boot_id=boot_id, names=(NAME,), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=now_ms)
+
+
 class Instance:
     """One boot. ``careless``: it never gives a silent connection up, so messages may come very late."""
 
@@ -37,7 +42,7 @@ class Instance:
         self.started_ms = now_ms
         self.alive = True
         self.merging = Merging(boot_id, LEASE_MS)
-        self.circle = Circle(boot_id=boot_id, names=(NAME,), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=now_ms)
+        self.circle = world.rule(boot_id, now_ms)
         self.roster = Roster()
         self.meter = PauseMeter(now_ms)
         self.links: dict[str, Link] = {}
@@ -205,6 +210,8 @@ class Instance:
             self.observe(self.merging.hear(said, now_ms))
         self.circle.read(link.address, batch.boot_id, batch.up_ms, said_ms)
         self.statements[link.address] = (batch.statement, said_ms)
+        if (heard := getattr(self.circle, "heard", None)) is not None:
+            heard(link.address, batch.statement)
 
     def _heard_whole(self, link: "Link", whole: WholeList, now_ms: int) -> None:
         said, skipped = whole_list_of(whole.entries, whole.boot_id, link.opened_ms)

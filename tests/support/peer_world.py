@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from poolmuster.core.account import GAP_MS
+from poolmuster.core.circle import Circle
 from poolmuster.core.transit import Transit
 from poolmuster.model.errors import RelayLeft
-from tests.support.peer_instance import LEASE_MS, Instance
-from tests.support.registrations import departure, key, registration
+from tests.support.peer_instance import LEASE_MS, Instance, circle
+from tests.support.registrations import departure, registration
 
 TICK_MS = 100
 HEARTBEAT_MS = 5_000
@@ -111,7 +112,8 @@ class Taken(msgspec.Struct):
 class World:
     """Everything there is."""
 
-    def __init__(self, seed: int, hosts: int = 3) -> None:
+    def __init__(self, seed: int, hosts: int = 3, rule: Callable[[str, int], Circle] = circle) -> None:
+        self.rule = rule
         self.chance = random.Random(seed)
         self.now_ms = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -120,6 +122,7 @@ class World:
         self.cuts: set[tuple[str, str]] = set()
         self.named: set[str] = set()
         self.dns_works = True
+        self.balanced: dict[str, list[Host]] = {}
         self.hosts = [Host(self, f"h{n}", f"10.0.0.{n}") for n in range(hosts)]
         self.taken: dict[str, list[Taken]] = {}
         self.departed: dict[str, list[tuple[int, str]]] = {}
@@ -204,6 +207,8 @@ class World:
     def connect(self, client: Instance, address: str, *, stream: bool, whole: bool) -> Link:
         link = Link(self, client, address, stream=stream, whole=whole)
         host = next((host for host in self.hosts if host.address == address), None)
+        if address in self.balanced:
+            host = self.chance.choice(self.balanced[address])
         self.links = [each for each in self.links if not each.closed]
         self.links.append(link)
         if host is not None:
@@ -343,6 +348,3 @@ class Relay:
             return
         if not self._world.put(instance, self.name, self.relay_id, self.weight):
             self.relay_id = f"{self.name}-{next(self._world._numbers)}"
-
-
-__all__ = ["Host", "Relay", "World", "key"]

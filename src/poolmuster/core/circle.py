@@ -30,6 +30,8 @@ class Name(msgspec.Struct):
 class Circle:
     """All addresses. Times are monotonic but for ``wall_ms``, which only shows in sources."""
 
+    account_type = Account
+
     def __init__(
         self, *, boot_id: str, names: tuple[str, ...], lease_ms: int, slack_ms: int, now_ms: int, expect: int = 0
     ) -> None:
@@ -61,7 +63,7 @@ class Circle:
             self._cool(from_ms, started_ms)
         self._names[name] = Name(addresses, started_ms)
         for address in sorted(addresses - self._accounts.keys()):
-            self._accounts[address] = Account(address, from_ms, self._lease_ms, self._boot_id)
+            self._accounts[address] = self.account_type(address, from_ms, self._lease_ms, self._boot_id)
         named = frozenset[str]().union(*(each.addresses for each in self._names.values()))
         for address, account in list(self._accounts.items()):
             if address in named:
