@@ -15,7 +15,7 @@ def disturb(world: World, seed: int) -> None:
     """Something happens."""
     chance = world.chance
     host, other = chance.sample(world.hosts, 2)
-    match chance.randrange(12):
+    match chance.randrange(14):
         case 0:
             world.kill(host)
             world.run(chance.choice([300, 2_000, 6_000, 20_000]))
@@ -56,9 +56,29 @@ def disturb(world: World, seed: int) -> None:
             for link in world.links:
                 if link.stream and chance.random() < 0.3:
                     world.hold(link, 20_000)
-        case 11:
+        case 11 | 12:
+            _end_in_a_split(world, host)
+        case 13:
             world.dns_works = not world.dns_works
     Relay(world, f"new{world.now_ms}", hops=chance.random() < 0.5)
+
+
+def _end_in_a_split(world: World, host: Host) -> None:
+    """One is cut off from some, and dies or starts again shortly before the split heals, or after."""
+    chance = world.chance
+    for each in world.hosts:
+        if each is not host and chance.random() < 0.8:
+            world.cut(host, each, both=chance.random() < 0.8)
+    world.run(chance.choice([500, 3_000, 9_000, 14_000, 25_000]))
+    for n in range(3):
+        Relay(world, f"split{world.now_ms}.{n}", hops=False)
+    world.run(chance.choice([3_000, 6_000, 12_000]))
+    world.kill(host)
+    if chance.random() < 0.6:
+        world.run(chance.choice([100, 1_000, 4_000]))
+        _start(world, host)
+    world.run(chance.choice([0, 300, 2_500]))
+    world.heal()
 
 
 def _start(world: World, host: Host) -> Instance | None:
