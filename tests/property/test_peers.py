@@ -1,5 +1,7 @@
 """A cluster of instances that share registrations, disturbed in every way (`tests.support.peer_world`)."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.peer_instance import LEASE_MS, Instance
@@ -8,59 +10,75 @@ from tests.support.variables import variable
 
 RUNS = max(2, int(variable("EXAMPLES", "120")) // 10)
 SEEDS = [int(variable("SEED"))] if variable("SEED") else list(range(RUNS))
-DISTURBANCES = 14
+LENGTH = 14
+"""How often something happens in a run."""
 
 
-def disturb(world: World, seed: int) -> None:
-    """Something happens."""
+def _restart(world: World, host: Host) -> None:
+    world.kill(host)
+    world.run(world.chance.choice([300, 2_000, 6_000, 20_000]))
+    start(world, host)
+
+
+def _stop(world: World, host: Host) -> None:
+    world.stop(host)
+    world.run(world.chance.choice([800, 4_000, 12_000, 40_000]))
+    host.go_on()
+
+
+def _cut(world: World, host: Host) -> None:
+    other = world.chance.choice([each for each in world.hosts if each is not host])
+    world.cut(host, other, both=world.chance.random() < 0.6)
+
+
+def _split(world: World, host: Host) -> None:
+    for each in world.hosts:
+        if each is not host:
+            world.cut(host, each)
+
+
+def _heal(world: World, host: Host) -> None:
+    world.heal()
+
+
+def _deregister(world: World, host: Host) -> None:
     chance = world.chance
-    host, other = chance.sample(world.hosts, 2)
-    match chance.randrange(14):
-        case 0:
-            world.kill(host)
-            world.run(chance.choice([300, 2_000, 6_000, 20_000]))
-            _start(world, host)
-        case 1:
-            world.stop(host)
-            world.run(chance.choice([800, 4_000, 12_000, 40_000]))
-            host.go_on()
-        case 2:
-            world.cut(host, other, both=chance.random() < 0.6)
-        case 3:
-            for each in world.hosts:
-                if each is not host:
-                    world.cut(host, each)
-        case 4 | 5:
-            world.heal()
-        case 6:
-            relay = chance.choice(world.relays)
-            relay.leave()
-            if chance.random() < 0.7:
-                world.run(chance.choice([100, 1_000, 5_000]))
-                Relay(world, relay.name, hops=chance.random() < 0.5)
-            world.relays.remove(relay)
-        case 7:
-            relay = chance.choice(world.relays)
-            relay.kill()
-            world.relays.remove(relay)
-            Relay(world, chance.choice([relay.name, f"{relay.name}x"]), hops=chance.random() < 0.5)
-        case 8:
-            chance.choice(world.relays).weight += 1
-        case 9:
-            world.unname(host)
-            world.run(chance.choice([500, 5_000, 20_000]))
-            world.kill(host)
-            host.address = f"10.0.{chance.randrange(256)}.{chance.randrange(256)}"
-            _start(world, host)
-        case 10:
-            for link in world.links:
-                if link.stream and chance.random() < 0.3:
-                    world.hold(link, 20_000)
-        case 11 | 12:
-            _end_in_a_split(world, host)
-        case 13:
-            world.dns_works = not world.dns_works
-    Relay(world, f"new{world.now_ms}", hops=chance.random() < 0.5)
+    relay = chance.choice(world.relays)
+    relay.leave()
+    world.relays.remove(relay)
+    if chance.random() < 0.7:
+        world.run(chance.choice([100, 1_000, 5_000]))
+        Relay(world, relay.name, hops=chance.random() < 0.5)
+
+
+def _kill_relay(world: World, host: Host) -> None:
+    relay = world.chance.choice(world.relays)
+    relay.kill()
+    world.relays.remove(relay)
+    Relay(world, world.chance.choice([relay.name, f"{relay.name}x"]), hops=world.chance.random() < 0.5)
+
+
+def _change_facts(world: World, host: Host) -> None:
+    world.chance.choice(world.relays).weight += 1
+
+
+def _change_address(world: World, host: Host) -> None:
+    chance = world.chance
+    world.unname(host)
+    world.run(chance.choice([500, 5_000, 20_000]))
+    world.kill(host)
+    host.address = f"10.0.{chance.randrange(256)}.{chance.randrange(256)}"
+    start(world, host)
+
+
+def _hold_streams(world: World, host: Host) -> None:
+    for link in world.links:
+        if link.stream and world.chance.random() < 0.3:
+            world.hold(link, 20_000)
+
+
+def _toggle_dns(world: World, host: Host) -> None:
+    world.dns_works = not world.dns_works
 
 
 def _end_in_a_split(world: World, host: Host) -> None:
@@ -76,12 +94,30 @@ def _end_in_a_split(world: World, host: Host) -> None:
     world.kill(host)
     if chance.random() < 0.6:
         world.run(chance.choice([100, 1_000, 4_000]))
-        _start(world, host)
+        start(world, host)
     world.run(chance.choice([0, 300, 2_500]))
     world.heal()
 
 
-def _start(world: World, host: Host) -> Instance | None:
+DISTURBANCES: list[Callable[[World, Host], None]] = [
+    _restart,
+    _stop,
+    _cut,
+    _split,
+    _heal,
+    _heal,
+    _deregister,
+    _kill_relay,
+    _change_facts,
+    _change_address,
+    _hold_streams,
+    _end_in_a_split,
+    _end_in_a_split,
+    _toggle_dns,
+]
+
+
+def start(world: World, host: Host) -> Instance | None:
     if host.instance is not None:
         return None
     return world.start(host, polls=world.chance.random() < 0.3, careless=world.chance.random() < 0.3)
@@ -93,7 +129,7 @@ def settle(world: World) -> None:
     world.let_go()
     world.dns_works = True
     for host in world.hosts:
-        _start(world, host)
+        start(world, host)
         host.go_on()
 
 
@@ -104,11 +140,12 @@ def test_a_cluster_is_never_complete_without_a_live_pool_and_never_stuck(seed: i
     for n in range(6):
         Relay(world, f"p{n}", hops=n % 2 == 0)
     for host in world.hosts:
-        _start(world, host)
+        start(world, host)
         world.run(world.chance.choice([0, 0, 1_000, 8_000]))
     world.run(world.chance.choice([2_000, 25_000]))
-    for _ in range(DISTURBANCES):
-        disturb(world, seed)
+    for _ in range(LENGTH):
+        world.chance.choice(DISTURBANCES)(world, world.chance.choice(world.hosts))
+        Relay(world, f"new{world.now_ms}", hops=world.chance.random() < 0.5)
         world.run(world.chance.choice([200, 1_000, 3_000, 10_000, 18_000]))
     settle(world)
     world.run(LEASE_MS + 3_000)

@@ -192,10 +192,7 @@ class Instance:
             self._heard_whole(link, msgspec.json.decode(message, type=WholeList), now_ms)
             return
         batch = msgspec.json.decode(message, type=Batch)
-        if link.stream:
-            said_ms = link.transit.said_ms(batch.sent_ms, now_ms)
-        else:
-            said_ms = link.opened_ms
+        said_ms = link.transit.said_ms(batch.sent_ms, now_ms) if link.stream else link.opened_ms
         link.heard_ms = now_ms
         if batch.boot_id != self.boot_id:
             feed = self.feeds.get(link.address)

@@ -1,13 +1,14 @@
 """A cluster of instances, relays and a network in one thread, on clocks that agree in nothing.
 
-Time is the world's, in whole milliseconds; each machine's monotonic clock is hours off and drifts. A network that is cut
-keeps what was sent and delivers it late, in order, unless a side has given the connection up.
+Time is the world's, in whole milliseconds; each machine's monotonic clock is hours off and drifts. A network that is
+cut keeps what was sent and delivers it late, in order, unless a side has given the connection up.
 """
 
 import heapq
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -25,7 +26,8 @@ TOLD_MS = 3_500
 """How old a registration must be before a list that calls itself complete is held to it: an answer may be 3 s old."""
 
 UNHEARD_MS = GAP_MS + 500
-"""What an instance took so shortly before it died, or left the name, may be unheard; its relay's next heartbeat makes up for it."""
+"""What was taken so shortly before its instance died, or left the name, may be unheard.
+The next heartbeat makes up for it."""
 
 
 class Host:
@@ -98,7 +100,11 @@ class Link:
                 world.at(world.now_ms + TICK_MS, self._flush)
                 return
             _, what = self._pending.pop(0)
-            self.client.host.run(lambda what=what: None if self.closed or not self.client.alive else what())
+            self.client.host.run(partial(self._hand_over, what))
+
+    def _hand_over(self, what: Callable[[], None]) -> None:
+        if not self.closed and self.client.alive:
+            what()
 
 
 class Taken(msgspec.Struct):

@@ -146,8 +146,12 @@ class Claims:
         leavings = max((each.left_ms for each in self._leavings.values()), default=now_ms)
         return max(now_ms, claims, leavings)
 
-    def claim_ms(self, relay_id: str | None, now_ms: int) -> int:
-        """When a registration by ``relay_id`` at ``now_ms`` is taken to happen: after all but its own renewals."""
+    def claim_ms(self, registration: Registration, now_ms: int) -> int:
+        """When a registration at ``now_ms`` is taken to happen: after all that is known, but for what it repeats."""
         before = [each.left_ms for each in self._leavings.values()]
-        before += [each.renewed_ms for each in self._claims.values() if each.relay_id != relay_id]
+        before += [
+            each.renewed_ms
+            for each in self._claims.values()
+            if each.relay_id != registration.relay_id or each.registration.pool.body != registration.pool.body
+        ]
         return max(self.moment_ms(now_ms), max(before, default=now_ms - 1) + 1)

@@ -28,7 +28,8 @@ RECORDS_LIMIT = 100_000
 """How many keys are remembered, those of live pools apart."""
 
 GRACE_MS = 3_000
-"""How much longer than a lease a leaving is kept: a heartbeat that was under way may have been taken after it."""
+"""How much longer than a lease a leaving is kept: a heartbeat that was under way may have been taken after it.
+Claims are kept as long, as one of them may say that its relay was let in again."""
 
 FORGOTTEN_A_TURN = 1_000
 
@@ -70,11 +71,11 @@ class Merging:
         """Take a registration. Raises `RelayLeft`, with nothing changed."""
         key, relay_id = registration.key, registration.relay_id
         self._check_not_left(key, relay_id, now_ms)
-        known = self._touch(key, now_ms + self._lease_ms)
+        known = self._touch(key, now_ms + self._lease_ms + GRACE_MS)
         claim = Claim(
             registration=registration,
             lease_ms=self._lease_ms,
-            renewed_ms=known.claims.claim_ms(relay_id, now_ms),
+            renewed_ms=known.claims.claim_ms(registration, now_ms),
             holder=self._boot_id,
             again=relay_id is not None and known.claims.left_by(relay_id, now_ms),
         )
@@ -130,7 +131,7 @@ class Merging:
             if isinstance(each, Leaving):
                 key, until_ms = each.departure.key, each.kept_until_ms
             else:
-                key, until_ms = each.registration.key, each.renewed_ms + each.lease_ms
+                key, until_ms = each.registration.key, each.renewed_ms + each.lease_ms + GRACE_MS
             known = self._touch(key, until_ms)
             if key not in before:
                 before[key] = known.claims.holds(now_ms)
