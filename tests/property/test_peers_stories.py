@@ -297,3 +297,86 @@ def test_the_rule_without_accounts_errs_at_a_crash_just_before_a_split_heals() -
     world.heal()
     with pytest.raises(AssertionError, match=r"is complete without \['p'\]"):
         world.run(AT_ONCE_MS)
+
+
+def _heard_last_two_seconds_ago(world: World) -> None:
+    """Two of three have run for a while; one is cut off, and took a registration since."""
+    first, second, _ = world.hosts
+    for host in (first, second):
+        world.start(host)
+    world.run(LEASE_MS + AT_ONCE_MS)
+    world.cut(first, second)
+    world.cut(first, world.hosts[2])
+    world.run(100)
+    world.put(instance(first), "p", "r", 1)
+    world.run(1_900)
+
+
+def test_what_a_peer_has_not_heard_for_two_seconds_is_doubted_by_whom_it_vouches_for() -> None:
+    """The third starts, is told that all is known, and finds another occupant than the second last heard."""
+    world = World(1, 3)
+    _heard_last_two_seconds_ago(world)
+    first, _, third = world.hosts
+    world.start(third)
+    world.run(700)
+    assert instance(third).circle.warm(instance(third).now_ms())
+    world.kill(first)
+    world.run(100)
+    world.start(first)
+    world.heal()
+    world.run(LEASE_MS - 1_000)
+    assert not any(each.complete for each in world.instances())
+    world.run(AT_ONCE_MS)
+    assert all(each.complete for each in world.instances())
+
+
+def test_so_it_is_where_it_had_read_that_occupant_before_it_was_vouched_for() -> None:
+    world = World(1, 3)
+    _heard_last_two_seconds_ago(world)
+    first, second, third = world.hosts
+    world.kill(first)
+    world.run(100)
+    world.start(first)
+    world.heal()
+    world.cut(first, second)
+    world.start(third)
+    world.run(ANSWER_MS)
+    assert instance(third).circle.warm(instance(third).now_ms())
+    world.heal()
+    world.run(LEASE_MS - ANSWER_MS - 1_000)
+    assert not any(each.complete for each in world.instances())
+    world.run(AT_ONCE_MS + 1_000)
+    assert all(each.complete for each in world.instances())
+
+
+def test_a_name_that_cannot_be_read_is_named_and_complete_again_once_it_can() -> None:
+    world = cluster()
+    world.dns_works = False
+    world.run(ANSWER_MS + AT_ONCE_MS)
+    assert instance(world.hosts[0]).troubles == [f"peers.test: {SourceReason.DNS_FAILED}"]
+    world.dns_works = True
+    world.run(AT_ONCE_MS)
+    assert all(each.complete for each in world.instances())
+
+
+def test_an_instance_that_comes_and_goes_while_the_name_cannot_be_read_is_waited_for() -> None:
+    world = cluster(3)
+    world.unname(world.hosts[2])
+    world.kill(world.hosts[2])
+    world.run(LEASE_MS + AT_ONCE_MS)
+    world.dns_works = False
+    world.start(world.hosts[2])
+    world.hosts[2].address = "10.0.0.77"
+    world.run(1_000)
+    world.put(instance(world.hosts[2]), "p", "r", 1)
+    world.run(LEASE_MS - 4_000)
+    world.put(instance(world.hosts[2]), "p", "r", 1)
+    world.run(4_000)
+    world.unname(world.hosts[2])
+    world.named = {host.address for host in world.hosts[:2]}
+    world.kill(world.hosts[2])
+    world.dns_works = True
+    world.run(AT_ONCE_MS)
+    assert not any(each.complete for each in world.instances())
+    world.run(LEASE_MS)
+    assert all(each.complete for each in world.instances())
