@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from enum import Enum, auto
 from ipaddress import ip_address
+from typing import cast
 
 import dns.exception
 import dns.message
@@ -67,8 +68,7 @@ class _Questions(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)  # the event loop's own is none by class
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if self._transport is not None and (answer := self._server.answer(data)) is not None:
