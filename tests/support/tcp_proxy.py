@@ -1,0 +1,100 @@
+"""Proxies of TCP between machines: one that takes turns among servers, and one that delivers late."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from tests.support.door import CHUNK_BYTES, carry
+
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], Awaitable[Pair]]
+Delay = Callable[[], float]
+
+
+def at_once() -> float:
+    """No delay."""
+    return 0.0
+
+
+class Proxy:
+    """Hands each connection to what ``connect`` gives. Answers come ``late_s()`` later than they were sent, in order.
+
+    What is under way keeps the delay that it was given. ``carried_bytes`` is all that was passed on.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self.connect = connect
+        self.late_s: Delay = at_once
+        self.carried_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Serve the connections of a listening socket."""
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(self._serve(reader, writer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        server = await asyncio.start_server(accept, sock=listener)
+        try:
+            yield
+        finally:
+            server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inner_reader, inner_writer = await self.connect()
+        except OSError:
+            writer.transport.abort()
+            return
+        try:
+            await asyncio.gather(carry(reader, inner_writer), self._carry_late(inner_reader, writer))
+        finally:
+            inner_writer.transport.abort()
+            writer.transport.abort()
+
+    async def _carry_late(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def read() -> None:
+            chunk = b"-"
+            with contextlib.suppress(ConnectionError):
+                while chunk:
+                    chunk = await source.read(CHUNK_BYTES)
+                    under_way.put_nowait((loop.time() + self.late_s(), chunk))
+                return
+            under_way.put_nowait((loop.time(), b""))
+
+        reading = asyncio.create_task(read())
+        try:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    due_s, chunk = await under_way.get()
+                    await asyncio.sleep(max(0.0, due_s - loop.time()))
+                    if not chunk:
+                        break
+                    self.carried_bytes += len(chunk)
+                    sink.write(chunk)
+                    await sink.drain()
+                sink.write_eof()
+        finally:
+            reading.cancel()
+
+
+def in_turn(*ways: Connect) -> Connect:
+    """Each connection goes to the next of these."""
+    turn = 0
+
+    async def connect() -> Pair:
+        nonlocal turn
+        turn += 1
+        return await ways[turn % len(ways)]()
+
+    return connect
