@@ -78,7 +78,7 @@ async def test_what_is_cut_is_silent_and_what_is_healed_comes_through(lan: Lan) 
         writer.close()
 
     async with await asyncio.start_server(serve, sock=two.listener(PORT)):
-        reader, writer = await one.connect(two.address, PORT)
+        _, writer = await one.connect(two.address, PORT)
         with pytest.raises(ConnectionRefusedError):
             await one.connect(two.address, PORT + 1)
         await lan.cut(two, one)

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -71,7 +72,7 @@ async def _status_at_ms(peer: Peer) -> int:
 
 def _clocks_apart(ends_at_ms: list[int]) -> bool:
     ordered = sorted(ends_at_ms)
-    return all(later - earlier > 3_500_000 for earlier, later in zip(ordered, ordered[1:], strict=False))
+    return all(later - earlier > 3_500_000 for earlier, later in itertools.pairwise(ordered))
 
 
 async def _live_and_let_die(found: Cluster) -> None:

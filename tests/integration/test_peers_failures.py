@@ -182,9 +182,7 @@ async def test_p4_after_a_split_nothing_comes_back_and_nothing_is_lost(
             await _split_and_heal(found, fleet, watchers, length_s, f"-{number}")
 
 
-async def _split_and_heal(
-    found: Cluster, fleet: Fleet, watchers: list[Watcher], length_s: float, mark: str
-) -> None:
+async def _split_and_heal(found: Cluster, fleet: Fleet, watchers: list[Watcher], length_s: float, mark: str) -> None:
     near, near_too, far, far_too = found.peers
     stays_near, stays_far, hops, gone, hops_and_gone = (
         name + mark for name in ("stays-near", "stays-far", "hops", "gone", "hops-and-gone")

@@ -57,7 +57,7 @@ class Peer(Server):
         return [source for source in (await self.get("/status"))[1]["sources"] if source["kind"] == kind]
 
     async def reason_of(self, other: "Peer | Machine") -> str | None:
-        """Why the source that is named after another's address is not fresh; ``None`` where it is, or does not count."""
+        """Why the source of another's address is not fresh; ``None`` where it is, or does not count."""
         address = (other.machine if isinstance(other, Peer) else other).address
         found = [source for source in await self.sources_of("peer") if address in source["name"]]
         assert len(found) <= 1, found
@@ -102,7 +102,7 @@ class Cluster:
         guarded: bool = False,
         health_port: int | None = None,
     ) -> Peer:
-        """An instance on ``machine``, answering. ``before`` goes before its command, ``address`` is what it serves on."""
+        """An instance on ``machine``, answering. ``before`` precedes its command, ``address`` is what it serves on."""
         url = await self._stack.enter_async_context(machine.door(PORT, address))
         ready = url
         if health_port is not None:
