@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from socket import AF_INET, AF_INET6, AF_UNSPEC
 
 import pytest
 
@@ -44,27 +45,32 @@ async def run(machine: Machine, script: str, *before: str) -> str:
 RESOLVE = f"""
 import json, socket
 try:
-    print(json.dumps(sorted({{each[4][0] for each in socket.getaddrinfo("{NAME}", 1)}})))
+    print(json.dumps(sorted({{each[4][0] for each in socket.getaddrinfo("{NAME}", 1, FAMILY)}})))
 except OSError as error:
     print(error.errno)
 """
+FAMILIES = {family: RESOLVE.replace("FAMILY", str(int(family))) for family in (AF_UNSPEC, AF_INET, AF_INET6)}
 
 
 async def test_a_name_is_what_its_records_say_at_that_moment(lan: Lan) -> None:
     machine = await lan.machine()
-    assert int(await run(machine, RESOLVE)) == socket.EAI_NONAME
+    assert int(await run(machine, FAMILIES[AF_UNSPEC])) == socket.EAI_NONAME
     for records in (["10.77.1.2"], ["10.77.1.2", "10.77.2.2", "fd77:1::2"]):
         machine.asks.records[NAME] = records
-        assert json.loads(await run(machine, RESOLVE)) == records
+        assert json.loads(await run(machine, FAMILIES[AF_UNSPEC])) == records
+        assert json.loads(await run(machine, FAMILIES[AF_INET])) == records[:2]
+    assert json.loads(await run(machine, FAMILIES[AF_INET6])) == records[2:]
+    machine.asks.records[NAME] = records[:2]
+    assert int(await run(machine, FAMILIES[AF_INET6])) == socket.EAI_NODATA
     machine.asks.mood = Mood.FAILS
-    assert int(await run(machine, RESOLVE)) == socket.EAI_AGAIN
+    assert int(await run(machine, FAMILIES[AF_INET])) == socket.EAI_AGAIN
 
 
 async def test_a_resolver_that_is_silent_keeps_the_asker_waiting(lan: Lan) -> None:
     machine = await lan.machine()
     machine.asks.mood = Mood.SILENT
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(run(machine, RESOLVE), 3)
+        await asyncio.wait_for(run(machine, FAMILIES[AF_INET]), 3)
     assert machine.asks.asked
 
 

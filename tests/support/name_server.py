@@ -50,7 +50,8 @@ class NameServer:
             return None
         if self.mood is Mood.SILENT or len(asked.question) != 1:
             return None
-        response = dns.message.make_response(asked)
+        # Without recursion the C library takes "no such record" for a server that does not know, and asks the next.
+        response = dns.message.make_response(asked, recursion_available=True)
         name, kind = asked.question[0].name, asked.question[0].rdtype
         addresses = self.records.get(name.to_text(omit_final_dot=True).lower())
         if self.mood is Mood.FAILS:

@@ -123,18 +123,16 @@ class Cluster:
         peer = Peer(program, url)
         peer.machine = machine
         self._stack.push_async_callback(peer.session.close)
-        await self._stack.enter_async_context(program)
+        self._stack.push_async_callback(program.reap)
         self.peers.append(peer)
+        await program.start()
         return peer
 
     async def started(self, count: int, *flags: str) -> list[Peer]:
         """So many instances behind the name, which may not be complete yet."""
         machines = [await self.machine() for _ in range(count)]
         self.name(*(machine.address for machine in machines))
-        for machine in machines:
-            # One after the other: so the stack that ends them is not entered at once by several.
-            await self.start(machine, *flags)
-        return self.peers[-count:]
+        return list(await asyncio.gather(*(self.start(machine, *flags) for machine in machines)))
 
     async def agreed(self, peers: Iterable[Peer], *names: str, timeout_s: float | None = None) -> float:
         """Wait until all of them list these pools and know it, and return how long that took, in seconds."""
