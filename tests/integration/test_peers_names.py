@@ -86,9 +86,9 @@ async def test_p6_an_instance_that_comes_back_at_another_address_is_followed(pai
 
 async def test_p6_addresses_of_both_kinds_are_read(empty: Cluster) -> None:
     one, two = [await empty.machine() for _ in range(2)]
-    empty.name(f"{one.address}", two.address_6)
+    empty.name(one.address, two.address_6)
     first = await empty.start(one)
-    second = await empty.start(two, address=f"[{two.address_6}]")
+    second = await empty.start(two, address=two.address_6)
     await second.register("a", relay_id="a")
     await eventually(lambda: first.lists("a"), LEASE_S * MARGIN)
 
@@ -98,7 +98,8 @@ async def test_p6_a_resolver_that_fails_or_hangs_is_a_source_and_holds_nothing_u
     one, two = pair.peers
     async with Fleet(HEARTBEAT_S) as fleet, watching(one.url) as watcher:
         fleet.join(two, "a")
-        await pair.agreed((one, two), "a")
+        await one.register("own", relay_id="own")
+        await pair.agreed((one, two), "a", "own")
         since = len(watcher.told)
         one.machine.asks.mood = mood
         await eventually(lambda: _dns_failed(one), INCOMPLETE_WITHIN_S * MARGIN)
@@ -106,7 +107,7 @@ async def test_p6_a_resolver_that_fails_or_hangs_is_a_source_and_holds_nothing_u
         slowest_s, until_s = 0.0, time.monotonic() + LEASE_S * 2
         while time.monotonic() < until_s:
             started_s = time.monotonic()
-            assert await one.pools() == (["a"], False)
+            assert await one.pools() == (["a", "own"], False)
             await one.register("own", relay_id="own")
             slowest_s = max(slowest_s, time.monotonic() - started_s)
             await asyncio.sleep(0.1)

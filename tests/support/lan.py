@@ -85,7 +85,7 @@ class Machine:
 
     async def connect(self, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection from this machine. Raises `OSError`."""
-        made = self.network.socket()
+        made = self.network.socket(family=socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
             await asyncio.get_running_loop().sock_connect(made, (address, port))
             return await asyncio.open_connection(sock=made)

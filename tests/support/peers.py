@@ -110,7 +110,7 @@ class Cluster:
             flags = ("--health-listen", f"{machine.address}:{health_port}", *flags)
         program = poolmuster(
             "serve",
-            *("--listen", f"{address or machine.address}:{PORT}", "--peer-service", f"{NAME}:{PORT}"),
+            *("--listen", _with_port(address or machine.address), "--peer-service", f"{NAME}:{PORT}"),
             *("--lease-duration-secs", str(self.lease_s), "--heartbeat-interval-secs", str(HEARTBEAT_S)),
             *(() if guarded else ("--allow-anonymous",)),
             *flags,
@@ -154,6 +154,10 @@ class Cluster:
         for place, one in enumerate(self.machines):
             for other in self.machines[:place]:
                 await self.lan.heal(one, other)
+
+
+def _with_port(address: str) -> str:
+    return f"[{address}]:{PORT}" if ":" in address else f"{address}:{PORT}"
 
 
 @contextlib.asynccontextmanager
