@@ -2,8 +2,10 @@
 
 import pytest
 
-from poolmuster.core.account import ANSWER_MS, BOOTS_LIMIT, GAP_MS, Account, Standing
+from poolmuster.core.account import ANSWER_MS, GAP_MS, Account
 from poolmuster.core.peer_messages import Row
+from poolmuster.core.standings import Standing
+from poolmuster.core.turns import BOOTS_LIMIT
 from poolmuster.model.source import SourceReason, SourceState
 
 LEASE_MS = 15_000

@@ -2,10 +2,11 @@
 
 import pytest
 
-import poolmuster.core.merging as merging_module
+import poolmuster.core.records as records_module
 from poolmuster.core.claims import RELAYS_LIMIT, Claim, Leaving
-from poolmuster.core.merging import GRACE_MS, REMEMBERED_MS, Merging
+from poolmuster.core.merging import GRACE_MS, Merging
 from poolmuster.core.reading import Reading
+from poolmuster.core.records import REMEMBERED_MS
 from poolmuster.model.errors import RelayLeft
 from tests.support.registrations import departure, key, registration
 
@@ -84,7 +85,7 @@ def test_a_pool_that_is_over_is_a_record_for_an_hour(merging: Merging) -> None:
 
 
 def test_records_are_bounded(merging: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging_module, "RECORDS_LIMIT", 3)
+    monkeypatch.setattr(records_module, "RECORDS_LIMIT", 3)
     for n in range(9):
         merging.put(registration(f"p{n}", "r"), T0_MS)
     merging.forget(T0_MS + 60_000)
