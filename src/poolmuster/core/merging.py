@@ -163,11 +163,19 @@ class Merging:
     def whole(self, now_ms: int) -> Iterator[Registered | Left]:
         """All that is listed or remembered, for an instance that starts."""
         for known in self._known.values():
-            for leaving in known.claims.kept(now_ms):
-                yield left_message(leaving, now_ms)
-            claim = known.claims.holds(now_ms)
-            if claim is not None and remaining(claim, now_ms) > 0:
-                yield registered_message(claim, 0, now_ms)
+            yield from self.told(known, now_ms)
+
+    def everything(self) -> list[Known]:
+        """All that `told` is to be asked of, where a whole list is told piece by piece."""
+        return list(self._known.values())
+
+    def told(self, known: Known, now_ms: int) -> Iterator[Registered | Left]:
+        """What a whole list says of one pool."""
+        for leaving in known.claims.kept(now_ms):
+            yield left_message(leaving, now_ms)
+        claim = known.claims.holds(now_ms)
+        if claim is not None and remaining(claim, now_ms) > 0:
+            yield registered_message(claim, 0, now_ms)
 
     def forget(self, now_ms: int) -> None:
         """Drop what is over, a bounded number a turn: pools to their record, records after an hour."""
