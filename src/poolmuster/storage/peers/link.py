@@ -18,9 +18,9 @@ from poolmuster.storage.peers.ledger import Ledger
 from poolmuster.storage.peers.notes import GOOD, PeerNotes, PeersTold
 from poolmuster.storage.peers.reader import PeerReader
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
+from poolmuster.storage.peers.wholes import SILENT_MS, WholeLists
 from poolmuster.storage.peers.within import until, within
 
-SILENT_MS = 3_000
 FIRST_WORD_MS = 1_000
 """What a stream gets for its first word where streams have failed: reading once a second must not wait for it."""
 
@@ -39,7 +39,7 @@ class PeerLink:
     """Reads one address for as long as it runs."""
 
     def __init__(
-        self, reader: PeerReader, ledger: Ledger, clock: Clock, notes: PeerNotes, told: PeersTold, taken: set[str]
+        self, reader: PeerReader, ledger: Ledger, clock: Clock, notes: PeerNotes, told: PeersTold, wholes: WholeLists
     ) -> None:
         self._reader = reader
         self._address = reader.place.address
@@ -47,13 +47,10 @@ class PeerLink:
         self._clock = clock
         self._notes = notes
         self._told = told
-        self._taken = taken
-        """The boots whose whole lists were taken."""
+        self._wholes = wholes
         self._stream_failures = 0
         self._next_stream_ms = clock.monotonic_ms()
         self._poll_failed = False
-        self._asked_whole_ms: int | None = None
-        self._whole: asyncio.Task[None] | None = None
 
     @property
     def _own(self) -> bool:
@@ -62,6 +59,7 @@ class PeerLink:
 
     async def run(self) -> None:
         """Read until cancelled."""
+        self._wholes.add(self._reader)
         try:
             while True:
                 began_ms = self._clock.monotonic_ms()
@@ -70,7 +68,7 @@ class PeerLink:
                 next_ms = began_ms + POLL_MS if good else now_ms + RETRY_MS
                 await self._clock.sleep_ms(max(0, next_ms - now_ms))
         finally:
-            await self._end_whole()
+            await self._wholes.remove(self._reader)
 
     async def _read_once(self) -> bool:
         """Read once, in the way that is due. Returns whether to go on in a second, rather than soon."""
@@ -106,7 +104,7 @@ class PeerLink:
 
     def _note_good(self) -> None:
         self._note(GOOD)
-        self._want_whole()
+        self._wholes.look()
 
     def _fail(self, reason: SourceReason, detail: str) -> None:
         self._ledger.wake()
@@ -120,6 +118,7 @@ class PeerLink:
         if boot_id == self._ledger.boot_id:
             self._ledger.circle.read(self._address, boot_id, asked_ms - self._ledger.started_ms, asked_ms)
             self._ledger.changed()
+            self._wholes.look()
         else:
             await within(self._clock, SILENT_MS, self._reader.poll())
 
@@ -173,8 +172,9 @@ class PeerLink:
                     first = False
                     self._note_good()
                 if all_told:
-                    self._want_whole()
+                    self._wholes.look()
                 if self._own:
+                    # From here on it is asked once a second; a stream of our own to us would tell us nothing.
                     return
 
     async def _ask_who(self) -> None:
@@ -185,32 +185,3 @@ class PeerLink:
                 boot_id = await within(self._clock, SILENT_MS, self._reader.identify())
                 if boot_id is not None and self._reader.boot_id not in (None, boot_id):
                     return
-
-    def _want_whole(self) -> None:
-        """Each peer's whole list once at the start; later only where that would make this list complete."""
-        reader, circle = self._reader, self._ledger.circle
-        if self._whole is not None or reader.statement is None or reader.boot_id in (None, self._ledger.boot_id):
-            return
-        now_ms = self._clock.monotonic_ms()
-        wanted = reader.boot_id not in self._taken and not circle.warm(now_ms)
-        if not wanted:
-            wanted = circle.lacks(now_ms) and circle.vouches(*reader.statement)
-        if wanted and (self._asked_whole_ms is None or now_ms - self._asked_whole_ms >= POLL_MS):
-            self._asked_whole_ms = now_ms
-            self._whole = asyncio.create_task(self._take_whole())
-
-    async def _take_whole(self) -> None:
-        try:
-            self._taken.add(await within(self._clock, SILENT_MS, self._reader.whole()))
-        except (PeerRefused, PeerTrouble, TimeoutError) as error:
-            self._notes.read_ended(getattr(error, "reason", SourceReason.TIMEOUT))
-        except Exception as error:  # noqa: BLE001
-            # As above: the stream goes on, and the list is asked for again.
-            self._told.surprise(self._address, error)
-        finally:
-            self._whole = None
-
-    async def _end_whole(self) -> None:
-        if (task := self._whole) is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)

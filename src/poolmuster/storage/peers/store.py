@@ -19,6 +19,7 @@ from poolmuster.storage.peers.notes import PeerNotes, PeersTold
 from poolmuster.storage.peers.reader import PeerPlace, PeerReader
 from poolmuster.storage.peers.sharing import PeerSharing
 from poolmuster.storage.peers.trouble import NameTrouble
+from poolmuster.storage.peers.wholes import WholeLists
 from poolmuster.storage.peers.within import within
 
 RESOLVE_EVERY_MS = 1_000
@@ -69,7 +70,7 @@ class PeerStore:
         """What peers read of this instance."""
         self._hosts: dict[str, dict[str, str]] = {}
         self._links: dict[str, Linked] = {}
-        self._taken: set[str] = set()
+        self._wholes = WholeLists(self._ledger, clock, self._notes, self._told)
 
     def __len__(self) -> int:
         return len(self._ledger.merging)
@@ -155,7 +156,7 @@ class PeerStore:
 
     def _link(self, place: PeerPlace) -> PeerLink:
         reader = PeerReader(place, self._ledger, self._network, self._clock, self._notes)
-        return PeerLink(reader, self._ledger, self._clock, self._notes, self._told, self._taken)
+        return PeerLink(reader, self._ledger, self._clock, self._notes, self._told, self._wholes)
 
     async def _end_links(self, addresses: tuple[str, ...]) -> None:
         tasks = []
