@@ -137,6 +137,7 @@ def settle(world: World) -> None:
         host.go_on()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cluster_is_never_complete_without_a_live_pool_and_never_stuck(seed: int) -> None:
     print(f"POOLMUSTER_SEED={seed}")
