@@ -50,6 +50,15 @@ class Merging:
     def __len__(self) -> int:
         return len(self._known) + len(self._records)
 
+    @property
+    def live(self) -> int:
+        """How many pools are live, or were a short while ago."""
+        return len(self._known)
+
+    def knows(self, key: PoolKey) -> bool:
+        """Whether it is one of these."""
+        return key in self._known
+
     def paused(self, ended_ms: int, length_ms: int) -> None:
         """This process was stopped; say so before what comes after is put, left or heard (rule L5)."""
         self._lease_time.pause(ended_ms, length_ms)

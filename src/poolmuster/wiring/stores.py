@@ -9,6 +9,7 @@ from poolmuster.ports.store import RegistrationStore
 from poolmuster.storage.dynamodb.notes import TableNotes
 from poolmuster.storage.memory import MemoryStore
 from poolmuster.storage.peers.credentials import PeerCredentials, PeerFiles
+from poolmuster.storage.peers.ledger import PeerTerms
 from poolmuster.storage.peers.names import PeerName
 from poolmuster.storage.peers.network import HttpNetwork
 from poolmuster.storage.peers.notes import PeerNotes
@@ -62,10 +63,14 @@ def _peer_store(settings: ServeSettings, clock: Clock, boot_id: str, notes: Peer
         network=HttpNetwork(credentials),
         clock=clock,
         boot_id=boot_id,
-        names=tuple(PeerName(each.host, each.port) for each in settings.peer_services),
-        lease_ms=settings.lease_ms,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        expect=peers.expect,
+        terms=PeerTerms(
+            names=tuple(PeerName(each.host, each.port) for each in settings.peer_services),
+            lease_ms=settings.lease_ms,
+            slack_ms=settings.lease_ms - settings.heartbeat_interval_ms,
+            expect=peers.expect,
+            pools_limit=2 * settings.limits.pools,
+            bytes_limit=2 * settings.limits.registrations_bytes,
+        ),
         notes=notes,
     )
 

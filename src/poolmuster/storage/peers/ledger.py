@@ -3,7 +3,9 @@
 Whatever runs after a pause of the process notices the pause first (rule L5).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from poolmuster.core.circle import Circle
 from poolmuster.core.claims import Claim, Leaving
@@ -12,28 +14,49 @@ from poolmuster.core.pauses import PauseMeter
 from poolmuster.core.peer_messages import Statement
 from poolmuster.core.reading import Reading
 from poolmuster.model.change import Departure
+from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import Source
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
+from poolmuster.storage.peers.names import PeerName
 
 SOURCES_KEPT_MS = 50
 """Every answer of the service asks for the sources, and they are a dozen."""
 
 
+class PeerTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What an instance with peers is told: their names, its leases, how many instances there are to be (0: any number).
+
+    The last two bound what is held of what peers say: pools in all, and bytes of each peer's. Both are to be twice what
+    an instance takes itself: several that are nearly full may each let somebody in at once.
+    """
+
+    names: tuple[PeerName, ...]
+    lease_ms: int
+    slack_ms: int
+    expect: int = 0
+    pools_limit: int = 40_000
+    bytes_limit: int = 512 * 1024 * 1024
+
+
 class Ledger:
     """Puts `Merging` and `Circle` together for one boot. `circle` is changed through the methods here alone."""
 
-    def __init__(
-        self, clock: Clock, boot_id: str, *, names: tuple[str, ...], lease_ms: int, slack_ms: int, expect: int
-    ) -> None:
+    def __init__(self, clock: Clock, boot_id: str, terms: PeerTerms) -> None:
         now_ms = clock.monotonic_ms()
         self._clock = clock
+        self.terms = terms
         self.boot_id = boot_id
         self.started_ms = now_ms
-        self.merging = Merging(boot_id, lease_ms)
+        self.merging = Merging(boot_id, terms.lease_ms)
         self.circle = Circle(
-            boot_id=boot_id, names=names, lease_ms=lease_ms, slack_ms=slack_ms, now_ms=now_ms, expect=expect
+            boot_id=boot_id,
+            names=tuple(map(str, terms.names)),
+            lease_ms=terms.lease_ms,
+            slack_ms=terms.slack_ms,
+            now_ms=now_ms,
+            expect=terms.expect,
         )
         self._meter = PauseMeter(now_ms)
         self._observer: StoreObserver | None = None
@@ -88,9 +111,20 @@ class Ledger:
         if journal.news_seq == journal.seq:
             self.on_news()
 
-    def hear(self, said: Iterable[Claim | Leaving], now_ms: int) -> None:
-        """Take in what peers said."""
-        self.observer.observe(self.merging.hear(said, now_ms))
+    def hear(self, said: Sequence[Claim | Leaving], now_ms: int) -> int:
+        """Take in what peers said. Returns how much was left out, as there are too many pools already."""
+        heard = said
+        room = self.terms.pools_limit - self.merging.live
+        if room < len(said):
+            heard = []
+            for each in said:
+                if self.merging.knows(_key_of(each)):
+                    heard.append(each)
+                elif room > 0:
+                    room -= 1
+                    heard.append(each)
+        self.observer.observe(self.merging.hear(heard, now_ms))
+        return len(said) - len(heard)
 
     def tick(self) -> int:
         """What the timer does, and it alone: leases end, what is over is forgotten. Returns the time."""
@@ -114,3 +148,7 @@ class Ledger:
             if found != self._sources:
                 self._sources = found
         return self._sources
+
+
+def _key_of(said: Claim | Leaving) -> PoolKey:
+    return said.departure.key if isinstance(said, Leaving) else said.registration.key

@@ -18,8 +18,8 @@ from poolmuster.storage.peers.ledger import Ledger
 from poolmuster.storage.peers.notes import GOOD, PeerNotes, PeersTold
 from poolmuster.storage.peers.reader import PeerReader
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
-from poolmuster.storage.peers.wholes import SILENT_MS, WholeLists
-from poolmuster.storage.peers.within import until, within
+from poolmuster.storage.peers.wholes import ANSWER_LIMIT_MS, SILENT_MS, WholeLists
+from poolmuster.storage.peers.within import until, while_heard, within
 
 FIRST_WORD_MS = 1_000
 """What a stream gets for its first word where streams have failed: reading once a second must not wait for it."""
@@ -120,7 +120,7 @@ class PeerLink:
             self._ledger.changed()
             self._wholes.look()
         else:
-            await within(self._clock, SILENT_MS, self._reader.poll())
+            await self._ask()
 
     async def _stream(self) -> None:
         """Follow a stream until it ends, one way or another."""
@@ -154,10 +154,13 @@ class PeerLink:
             self._stream_failures = min(self._stream_failures + 1, 8)
             self._next_stream_ms = now_ms + pause_ms
 
+    async def _ask(self) -> None:
+        self._reader.heard_ms = None
+        await while_heard(self._clock, SILENT_MS, ANSWER_LIMIT_MS, lambda: self._reader.heard_ms, self._reader.poll())
+
     async def _poll(self) -> None:
         failed, self._poll_failed = self._poll_failed, True
-        self._reader.heard_ms = None
-        await within(self._clock, SILENT_MS, self._reader.poll())
+        await self._ask()
         self._poll_failed = False
         if failed:
             # It was not only the streams that failed: with the one the other may be well again.

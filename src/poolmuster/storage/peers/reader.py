@@ -42,7 +42,10 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class PeerReader:
-    """Reads ``place``. ``heard_ms`` is when something of the present read came last."""
+    """Reads ``place``.
+
+    ``heard_ms`` is when something of the present read came last, ``whole_heard_ms`` the same of a whole list.
+    """
 
     def __init__(self, place: PeerPlace, ledger: Ledger, network: PeerNetwork, clock: Clock, notes: PeerNotes) -> None:
         self.place = place
@@ -50,8 +53,10 @@ class PeerReader:
         self._network = network
         self._clock = clock
         self._notes = notes
+        self._limit_bytes = ledger.terms.bytes_limit
         self._feed: PeerFeed | None = None
         self.heard_ms: int | None = None
+        self.whole_heard_ms: int | None = None
         self.boot_id: str | None = None
         """Who was read last."""
         self.statement: tuple[Statement, int] | None = None
@@ -112,7 +117,7 @@ class PeerReader:
             if self._feed is None or self._feed.boot_id != batch.boot_id:
                 self._feed = PeerFeed(batch.boot_id)
             said = self._take_feed(self._feed, batch, said_ms)
-            self._ledger.hear(said, now_ms)
+            self._hear(said, now_ms)
             if not again:
                 self._note_lag(said, now_ms)
         self.boot_id = batch.boot_id
@@ -130,7 +135,15 @@ class PeerReader:
             raise
         if feed.skipped > skipped:
             self._notes.skipped(feed.skipped - skipped)
+        if feed.size_bytes > self._limit_bytes:
+            self._feed = None
+            raise bad_answer(f"It says more than the {self._limit_bytes} bytes that are held of a peer.")
         return said
+
+    def _hear(self, said: list[Claim | Leaving], now_ms: int) -> None:
+        if left_out := self._ledger.hear(said, now_ms):
+            self._notes.skipped(left_out)
+            raise bad_answer("It has more pools than an instance may hold.")
 
     def _note_lag(self, said: list[Claim | Leaving], now_ms: int) -> None:
         for each in said:
@@ -143,13 +156,18 @@ class PeerReader:
         Raises `PeerTrouble`, `PeerRefused`.
         """
         asked_ms = self._ledger.wake()
+        self.whole_heard_ms = None
         first: Said | None = None
+        size_bytes = 0
         statement = Statement(warm=False, named=False)
         async with self._network.ask(self.place, LIST_PATH) as answer:
             async for line in _bounded(lines_of(answer.pieces())):
                 now_ms = self._ledger.wake()
                 whole = decode_whole(line)
                 self._notes.message(IN, LIST, len(line))
+                self.whole_heard_ms = now_ms
+                if (size_bytes := size_bytes + len(line)) > self._limit_bytes:
+                    raise bad_answer("Its list does not end.")
                 if first is None:
                     first = Said(whole.boot_id, asked_ms, whole.sent_ms, whole.up_ms)
                     statement = whole.statement
@@ -160,7 +178,7 @@ class PeerReader:
                 if skipped:
                     self._notes.skipped(skipped)
                 if whole.boot_id != self._ledger.boot_id:
-                    self._ledger.hear(said, now_ms)
+                    self._hear(said, now_ms)
                 if not whole.more:
                     self._ledger.circle.adopt(statement, first.said_ms, now_ms)
                     self._ledger.changed()

@@ -11,7 +11,7 @@ from poolmuster.model.registration import Registration
 from poolmuster.model.source import Source
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
-from poolmuster.storage.peers.ledger import Ledger
+from poolmuster.storage.peers.ledger import Ledger, PeerTerms
 from poolmuster.storage.peers.link import PeerLink
 from poolmuster.storage.peers.names import PeerName
 from poolmuster.storage.peers.network import PeerNetwork
@@ -34,38 +34,19 @@ class Linked(msgspec.Struct):
 
 
 class PeerStore:
-    """`poolmuster.ports.store.RegistrationStore` of an instance that has peers.
-
-    ``names`` are what stands for all of them; ``expect`` is how many instances there are to be, or 0.
-    """
+    """`poolmuster.ports.store.RegistrationStore` of an instance that has peers."""
 
     name = "memory"
 
     def __init__(
-        self,
-        *,
-        network: PeerNetwork,
-        clock: Clock,
-        boot_id: str,
-        names: tuple[PeerName, ...],
-        lease_ms: int,
-        heartbeat_interval_ms: int,
-        expect: int = 0,
-        notes: PeerNotes | None = None,
+        self, *, network: PeerNetwork, clock: Clock, boot_id: str, terms: PeerTerms, notes: PeerNotes | None = None
     ) -> None:
         self._network = network
         self._clock = clock
-        self._names = {str(name): name for name in names}
+        self._names = {str(name): name for name in terms.names}
         self._notes = notes or PeerNotes()
         self._told = PeersTold()
-        self._ledger = Ledger(
-            clock,
-            boot_id,
-            names=tuple(self._names),
-            lease_ms=lease_ms,
-            slack_ms=lease_ms - heartbeat_interval_ms,
-            expect=expect,
-        )
+        self._ledger = Ledger(clock, boot_id, terms)
         self.sharing = PeerSharing(self._ledger, clock, self._notes)
         """What peers read of this instance."""
         self._hosts: dict[str, dict[str, str]] = {}

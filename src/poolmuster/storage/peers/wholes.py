@@ -10,10 +10,13 @@ from poolmuster.storage.peers.ledger import Ledger
 from poolmuster.storage.peers.notes import PeerNotes, PeersTold
 from poolmuster.storage.peers.reader import PeerReader
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
-from poolmuster.storage.peers.within import within
+from poolmuster.storage.peers.within import while_heard
 
 SILENT_MS = 3_000
-"""What an answer that ends may take, and how long a stream may be silent."""
+"""How long a peer that is asked something, or follows a stream, may be silent."""
+
+ANSWER_LIMIT_MS = 30_000
+"""What an answer may take in all: twenty thousand pools are two seconds of work on a machine that is not busy."""
 
 ASK_AGAIN_MS = 1_000
 BOOTS_LIMIT = 1_000
@@ -68,7 +71,9 @@ class WholeLists:
 
     async def _take(self, reader: PeerReader, asked: Asked) -> None:
         try:
-            boot_id = await within(self._clock, SILENT_MS, reader.whole())
+            boot_id = await while_heard(
+                self._clock, SILENT_MS, ANSWER_LIMIT_MS, lambda: reader.whole_heard_ms, reader.whole()
+            )
         except (PeerRefused, PeerTrouble, TimeoutError) as error:
             # The stream goes on, or says what is the matter, and the list is asked for again.
             self._notes.read_ended(getattr(error, "reason", SourceReason.TIMEOUT))

@@ -34,3 +34,15 @@ async def within(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, T]) -> T
     """What ``work`` comes to. Raises `TimeoutError` after ``limit_ms``, with the work cancelled."""
     deadline_ms = clock.monotonic_ms() + limit_ms
     return await until(clock, lambda: deadline_ms, work)
+
+
+async def while_heard(
+    clock: Clock, silent_ms: int, limit_ms: int, heard_ms: Callable[[], int | None], work: Coroutine[Any, Any, T]
+) -> T:
+    """What ``work`` comes to. Raises `TimeoutError` once it hears nothing for ``silent_ms``, or after ``limit_ms``."""
+    began_ms = clock.monotonic_ms()
+
+    def deadline_ms() -> int:
+        return min((heard_ms() or began_ms) + silent_ms, began_ms + limit_ms)
+
+    return await until(clock, deadline_ms, work)
