@@ -4,6 +4,7 @@
 | --- | --- |
 | a peer | a stream, given up after three seconds of silence; every few seconds a question who is there besides |
 | a peer whose streams fail | once a second, with a stream tried in between, less and less often |
+| several, it seems, behind one address | once a second, by a new connection each time |
 | this instance itself | once a second it is asked who is there |
 | nothing that listens, or nothing that answers | tried again a quarter of a second after each failure |
 """
@@ -27,6 +28,9 @@ FIRST_WORD_MS = 1_000
 RETRY_MS = 250
 POLL_MS = 1_000
 ASK_WHO_MS = 5_000
+DOUBT_MS = 5_000
+"""For so long only new connections are made, once another than whose stream was read turned up."""
+
 STEADY_MS = 5_000
 """A stream that lasted so long is no reason to doubt streams."""
 
@@ -75,7 +79,7 @@ class PeerLink:
         try:
             if self._own:
                 await self._look_at_own()
-            elif self._clock.monotonic_ms() >= self._next_stream_ms:
+            elif self._may_stream():
                 await self._stream()
                 return False
             else:
@@ -97,6 +101,15 @@ class PeerLink:
         else:
             return True
         return False
+
+    def _may_stream(self) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        account = self._ledger.circle.account(self._address)
+        standing = None if account is None else account.standing(now_ms)
+        # Behind a load balancer only new connections show who is there.
+        return now_ms >= self._next_stream_ms and (
+            standing is None or standing.reason is not SourceReason.LOAD_BALANCER
+        )
 
     def _note(self, outcome: str, detail: str = "") -> None:
         self._notes.read_ended(outcome)
@@ -139,6 +152,8 @@ class PeerLink:
             if streaming.done():
                 self._plan_streams(began_ms, refused=isinstance(streaming.exception(), PeerRefused))
                 streaming.result()
+            else:
+                self._next_stream_ms = self._clock.monotonic_ms() + DOUBT_MS
         finally:
             for task in (streaming, asking):
                 task.cancel()

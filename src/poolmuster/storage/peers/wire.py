@@ -22,6 +22,8 @@ TEXT_LIMIT = 4_096
 LONGEST_LEASE_MS = 86_400_000
 LONGEST_MS = 10 * LONGEST_LEASE_MS
 CLOCK_LIMIT_MS = 2**53
+AHEAD_LIMIT_MS = 60_000
+"""How far ahead of a clock a claim may stand, as each comes after all that was known of its pool."""
 
 M = TypeVar("M", Batch, WholeList)
 
@@ -74,7 +76,7 @@ def _is_sane_entry(entry: object) -> bool:
     if isinstance(entry, Registered):
         return (
             0 < entry.lease_ms <= LONGEST_LEASE_MS
-            and -LONGEST_MS <= entry.remaining_ms <= entry.lease_ms
+            and -LONGEST_MS <= entry.remaining_ms <= entry.lease_ms + AHEAD_LIMIT_MS
             and _is_short(entry.relay_id)
         )
     if isinstance(entry, Left):
