@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def hear_all(said: list[Said], delays_ms: list[int], repeated: list[bool], until
     return reader
 
 
+@pytest.mark.soak
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(said=st.lists(st.one_of(claims(), claims(), leavings()), max_size=8), data=st.data())
 def test_any_order_delay_and_repetition_ends_in_the_same_list(said: list[Said], data: st.DataObject) -> None:
@@ -99,6 +101,7 @@ def test_any_order_delay_and_repetition_ends_in_the_same_list(said: list[Said], 
     assert lists[0] == lists[1]
 
 
+@pytest.mark.soak
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(said=st.lists(st.one_of(claims(), claims(), leavings()), max_size=8), data=st.data())
 def test_however_it_is_cut_into_messages_the_list_is_the_same(said: list[Said], data: st.DataObject) -> None:
@@ -110,6 +113,7 @@ def test_however_it_is_cut_into_messages_the_list_is_the_same(said: list[Said], 
     assert one.listed(now_ms) == many.listed(now_ms)
 
 
+@pytest.mark.soak
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(said=st.lists(st.one_of(claims(), leavings()), max_size=8), again=st.lists(st.integers(0, 7), max_size=8))
 def test_what_is_repeated_is_no_event(said: list[Said], again: list[int]) -> None:
@@ -150,6 +154,7 @@ def read(reader: Reader, feed: PeerFeed, batch: Batch, now_ms: int) -> None:
         feed.seq = misread.seq
 
 
+@pytest.mark.soak
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(operations=st.lists(operations, max_size=30))
 def test_a_peer_that_loses_answers_and_gets_others_twice_lists_what_was_registered(operations: list[Any]) -> None:

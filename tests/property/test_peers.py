@@ -4,12 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.peer_instance import LEASE_MS, Instance
+from tests.support.peer_first_rule import first_rule
+from tests.support.peer_instance import LEASE_MS, Instance, circle
 from tests.support.peer_world import Host, Relay, World
 from tests.support.variables import variable
 
 RUNS = max(2, int(variable("EXAMPLES", "120")) // 10)
 SEEDS = [int(variable("SEED"))] if variable("SEED") else list(range(RUNS))
+RULE = first_rule if variable("PEERS_RULE") == "first" else circle
+"""``POOLMUSTER_PEERS_RULE=first`` shows where the rule errs that comes to mind first."""
+
 LENGTH = 14
 """How often something happens in a run."""
 
@@ -133,10 +137,11 @@ def settle(world: World) -> None:
         host.go_on()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cluster_is_never_complete_without_a_live_pool_and_never_stuck(seed: int) -> None:
     print(f"POOLMUSTER_SEED={seed}")
-    world = World(seed, hosts=2 + seed % 3)
+    world = World(seed, 2 + seed % 3, RULE)
     for n in range(6):
         Relay(world, f"p{n}", hops=n % 2 == 0)
     for host in world.hosts:

@@ -380,3 +380,16 @@ def test_an_instance_that_comes_and_goes_while_the_name_cannot_be_read_is_waited
     assert not any(each.complete for each in world.instances())
     world.run(LEASE_MS)
     assert all(each.complete for each in world.instances())
+
+
+def test_the_rule_without_accounts_sticks_where_one_dies_over_and_over() -> None:
+    world = World(1, 3, first_rule)
+    for host in world.hosts:
+        world.start(host)
+    world.run(LEASE_MS + AT_ONCE_MS)
+    for _ in range(20):
+        world.kill(world.hosts[0])
+        world.run(1_500)
+        world.start(world.hosts[0])
+        world.run(400)
+        assert not instance(world.hosts[1]).complete

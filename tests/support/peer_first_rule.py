@@ -6,9 +6,10 @@ the list of a peer that was complete, this address left out, and that had read t
 never.
 """
 
-from poolmuster.core.account import ANSWER_MS, FRESH, Account, Occupant, Standing
+from poolmuster.core.account import ANSWER_MS, Account, Occupant
 from poolmuster.core.circle import Circle
 from poolmuster.core.peer_messages import Row, Statement
+from poolmuster.core.standings import FRESH, Standing
 from poolmuster.model.source import SourceReason, SourceState
 from tests.support.peer_instance import LEASE_MS, NAME, SLACK_MS
 

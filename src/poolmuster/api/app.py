@@ -12,6 +12,7 @@ from poolmuster.api.lists import Lists
 from poolmuster.api.meta import Meta
 from poolmuster.api.metrics import InstanceCollector, Metrics
 from poolmuster.api.pages import page_routes
+from poolmuster.api.peers import Peers
 from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
 from poolmuster.httpd.gate import EntryRules
@@ -23,6 +24,7 @@ from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
 from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound
+from poolmuster.ports.sharing import Sharing
 from poolmuster.service.instance import Instance
 
 KEY_PATH = "/pools/{cluster_id:part}/{namespace:part}/{dgd_name:part}"
@@ -50,9 +52,10 @@ def build_apps(
     counters: HttpCounters,
     rules: EntryRules,
     *,
+    sharing: Sharing | None = None,
     random_ms: Callable[[int, int], int] = random.randint,
 ) -> Apps:
-    """The HTTP interface of ``instance``.
+    """The HTTP interface of ``instance``; ``sharing`` is what its peers read, if it has any.
 
     Pages that hold no data, and whether the instance lives and is ready, are open to everybody in any case.
     """
@@ -76,6 +79,7 @@ def build_apps(
         Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=meta.ready)),
         *page_routes(),
+        *(() if sharing is None else _peer_routes(Peers(instance, sharing, gate, limits.streams), guard)),
     ]
     health = [
         Route("/health/live", Resource(GET=live)),
@@ -96,6 +100,14 @@ def build_apps(
     return Apps(
         main=shell(Paths(main, not_found=_not_found, guard=guard), loopback_only=rules.loopback_only),
         health=shell(Paths(health, not_found=_not_found), loopback_only=rules.health_loopback_only),
+    )
+
+
+def _peer_routes(peers: Peers, guard: Callable[..., ASGIApp]) -> tuple[Route, ...]:
+    """What instances tell each other: no part of the public interface."""
+    return tuple(
+        Route(f"/peer/v1/{name}", guard(Resource(asgi={"GET": app}), GET=Role.PEER))
+        for name, app in (("list", peers.whole), ("feed", peers.feed), ("stream", peers.stream))
     )
 
 

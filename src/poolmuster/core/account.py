@@ -28,9 +28,9 @@ not keep the others incomplete.
 
 from enum import Enum, auto
 
-import msgspec
-
 from poolmuster.core.peer_messages import Row
+from poolmuster.core.standings import FRESH, Standing
+from poolmuster.core.turns import Turns
 from poolmuster.model.source import SourceReason, SourceState
 
 ANSWER_MS = 3_000
@@ -39,9 +39,6 @@ ANSWER_MS = 3_000
 GAP_MS = 2_000
 """Unheard time that is no gap: reading once a second, with something to spare."""
 
-BOOTS_LIMIT = 8
-"""How many occupants of one address are remembered, to tell turns from restarts."""
-
 
 class Occupant(Enum):
     """Who is behind an address, as far as is known."""
@@ -49,18 +46,6 @@ class Occupant(Enum):
     UNREAD = auto()
     READ = auto()
     NOBODY = auto()
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """The state of one address that counts. ``clears_in_ms`` where it clears by itself."""
-
-    state: SourceState
-    reason: SourceReason | None = None
-    detail: str | None = None
-    clears_in_ms: int | None = None
-
-
-FRESH = Standing(SourceState.FRESH)
 
 
 class Account:
@@ -84,9 +69,7 @@ class Account:
         self._doubt_until_ms = from_ms
         self._leaving_until_ms = from_ms
         self._mourned_until_ms: int | None = None
-        self._turns_until_ms = from_ms
-        self._boots: dict[str, int] = {}
-        self._last_boot_id: str | None = None
+        self._turns = Turns(lease_ms)
         self._trouble: tuple[SourceReason, str] | None = None
         self.left_ms: int | None = None
 
@@ -97,7 +80,7 @@ class Account:
 
     def read(self, boot_id: str, started_ms: int, said_ms: int) -> None:
         """``boot_id``, up since ``started_ms``, said at ``said_ms`` all that is registered with it until then."""
-        self._watch_turns(boot_id, said_ms)
+        self._turns.answered(boot_id, said_ms)
         if boot_id != self.boot_id:
             self._succeed(started_ms)
         self._started_ms = started_ms
@@ -173,16 +156,6 @@ class Account:
         if self._mourned_until_ms is None or heard_ms - self._started_ms >= self._lease_ms:
             self._mourned_until_ms = heard_ms + self._lease_ms
 
-    def _watch_turns(self, boot_id: str, said_ms: int) -> None:
-        another = boot_id != self._last_boot_id
-        if another and (boot_id in self._boots or self._turns_until_ms > said_ms):
-            # A boot never comes back once another has taken its address: both live behind it.
-            self._turns_until_ms = said_ms + self._lease_ms
-        self._last_boot_id = boot_id
-        self._boots[boot_id] = said_ms
-        if len(self._boots) > BOOTS_LIMIT:
-            del self._boots[min(self._boots, key=lambda each: self._boots[each])]
-
     def doubtful(self, now_ms: int) -> bool:
         """Whether an occupant may have taken what nobody here knows, and what has not run out."""
         return self._doubt_until_ms > now_ms
@@ -200,9 +173,9 @@ class Account:
         """Its state at ``now_ms``; ``None`` where it does not count."""
         if self.left_ms is not None:
             return self._waits(max(self._leaving_until_ms, self._doubt_until_ms), now_ms, SourceReason.UNREACHABLE)
-        if self._turns_until_ms > now_ms:
+        if (turns_ms := self._turns.left_ms(now_ms)) > 0:
             detail = "Several instances answer in turn at this address: it is a load balancer's. Name the instances."
-            return Standing(SourceState.STALE, SourceReason.LOAD_BALANCER, detail, self._turns_until_ms - now_ms)
+            return Standing(SourceState.STALE, SourceReason.LOAD_BALANCER, detail, turns_ms)
         if self.own:
             return None
         if self.answered_ms is None or now_ms - self.answered_ms > ANSWER_MS:

@@ -14,8 +14,9 @@ its own accounts of their addresses. A complete peer's whole list also ends doub
 
 import msgspec
 
-from poolmuster.core.account import ANSWER_MS, FRESH, GAP_MS, Account, Occupant, Standing
+from poolmuster.core.account import ANSWER_MS, GAP_MS, Account, Occupant
 from poolmuster.core.peer_messages import Row, Statement
+from poolmuster.core.standings import FRESH, Standing, Standings
 from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
 
 
@@ -44,7 +45,7 @@ class Circle:
         self._accounts: dict[str, Account] = {}
         self._warm_at_ms = now_ms + lease_ms
         self._was_warm = False
-        self._since: dict[tuple[SourceKind, str], tuple[tuple[SourceState, SourceReason | None], int]] = {}
+        self._standings = Standings()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -170,41 +171,23 @@ class Circle:
         """Every source of the list: this instance, the names, and the addresses that count."""
         warming_ms = self._warm_at_ms - now_ms
         found = [
-            self._source(SourceKind.MEMORY, "memory", FRESH, wall_ms)
+            self._standings.source(SourceKind.MEMORY, "memory", FRESH, wall_ms)
             if warming_ms <= 0
-            else self._source(SourceKind.MEMORY, "memory", _warming(warming_ms), wall_ms)
+            else self._standings.source(SourceKind.MEMORY, "memory", _warming(warming_ms), wall_ms)
         ]
         for name, known in self._names.items():
             good_at_ms = None if known.read_ms is None else wall_ms - (now_ms - known.read_ms)
             trouble = self._name_trouble(name, now_ms)
             standing = FRESH if trouble is None else Standing(*trouble)
-            found.append(self._source(SourceKind.DNS, name, standing, wall_ms, good_at_ms))
+            found.append(self._standings.source(SourceKind.DNS, name, standing, wall_ms, good_at_ms))
         for address in sorted(self._accounts):
             account = self._accounts[address]
             if (peer := account.standing(now_ms)) is not None:
                 good_at_ms = None if account.read_ms is None else wall_ms - (now_ms - account.read_ms)
-                found.append(self._source(SourceKind.PEER, address, peer, wall_ms, good_at_ms))
-        self._since = {key: self._since[key] for key in ((source.kind, source.name) for source in found)}
-        return tuple(found)
-
-    def _source(
-        self, kind: SourceKind, name: str, standing: Standing, wall_ms: int, good_at_ms: int | None = None
-    ) -> Source:
-        shown = (standing.state, standing.reason)
-        before = self._since.get((kind, name))
-        since_at_ms = before[1] if before is not None and before[0] == shown else wall_ms
-        self._since[kind, name] = (shown, since_at_ms)
-        fresh = standing.state is SourceState.FRESH
-        return Source(
-            kind=kind,
-            name=name,
-            state=standing.state,
-            reason=standing.reason,
-            detail=standing.detail,
-            since_at_ms=since_at_ms,
-            last_good_at_ms=None if fresh else good_at_ms,
-            clears_in_ms=standing.clears_in_ms,
-        )
+                found.append(self._standings.source(SourceKind.PEER, address, peer, wall_ms, good_at_ms))
+        sources = tuple(found)
+        self._standings.keep(sources)
+        return sources
 
 
 def _warming(warming_ms: int) -> Standing:

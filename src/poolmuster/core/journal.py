@@ -5,7 +5,6 @@ happened after any number is at most one entry each, and the journal is never lo
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
 
 import msgspec
 
@@ -25,10 +24,11 @@ class Place(msgspec.Struct, gc=False):
 
 
 class Journal:
-    """What peers are told. ``seq`` is the number of what happened last."""
+    """What peers are told. ``seq`` is the number of what happened last, ``news_seq`` of what was not a mere renewal."""
 
     def __init__(self) -> None:
         self.seq = 0
+        self.news_seq = 0
         self._places: OrderedDict[tuple[PoolKey, str | None, bool], Place] = OrderedDict()
 
     def __len__(self) -> int:
@@ -43,6 +43,7 @@ class Journal:
             place.seq, place.what = self.seq, claim
         else:
             self._places[at] = Place(self.seq, self.seq, claim)
+            self.news_seq = self.seq
         self._places.move_to_end(at)
 
     def left(self, leaving: Leaving) -> None:
@@ -51,6 +52,7 @@ class Journal:
         at = (leaving.departure.key, leaving.departure.relay_id, False)
         self._places[at] = Place(self.seq, self.seq, leaving)
         self._places.move_to_end(at)
+        self.news_seq = self.seq
 
     def claim(self, key: PoolKey) -> Claim | None:
         """What was last registered with this instance of ``key``, while its lease runs."""
@@ -63,20 +65,21 @@ class Journal:
 
     def since(self, seq: int, now_ms: int) -> tuple[Entry, ...]:
         """What happened after ``seq`` and still matters, in order."""
-        return tuple(entry for entry in reversed(list(self._after(seq, now_ms))))
+        entries = (entry_of(place, seq, now_ms) for _, place in self.after(seq))
+        return tuple(entry for entry in entries if entry is not None)
 
-    def _after(self, seq: int, now_ms: int) -> Iterator[Entry]:
+    def after(self, seq: int) -> list[tuple[int, Place]]:
+        """The places of what happened after ``seq``, each under its number now, in order.
+
+        To be told piece by piece: what happens to a place meanwhile has another number, and is told again.
+        """
+        found: list[tuple[int, Place]] = []
         for place in reversed(self._places.values()):
             if place.seq <= seq:
-                return
-            if isinstance(place.what, Leaving):
-                if place.what.kept_until_ms > now_ms:
-                    yield left_message(place.what, now_ms)
-            elif (remaining_ms := remaining(place.what, now_ms)) > 0:
-                if place.number <= seq:
-                    yield Renewed(number=place.number, remaining_ms=remaining_ms)
-                else:
-                    yield registered_message(place.what, place.number, now_ms)
+                break
+            found.append((place.seq, place))
+        found.reverse()
+        return found
 
     def forget(self, now_ms: int) -> None:
         """Drop what is over, oldest first."""
@@ -89,6 +92,17 @@ class Journal:
             if not over:
                 return
             del self._places[at]
+
+
+def entry_of(place: Place, seq: int, now_ms: int) -> Entry | None:
+    """What is said of ``place`` to whoever knows all up to ``seq``; ``None`` where it is over."""
+    if isinstance(place.what, Leaving):
+        return left_message(place.what, now_ms) if place.what.kept_until_ms > now_ms else None
+    if (remaining_ms := remaining(place.what, now_ms)) <= 0:
+        return None
+    if place.number <= seq:
+        return Renewed(number=place.number, remaining_ms=remaining_ms)
+    return registered_message(place.what, place.number, now_ms)
 
 
 def _same(one: Claim, other: Claim) -> bool:

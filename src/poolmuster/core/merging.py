@@ -16,30 +16,17 @@ from poolmuster.core.journal import Journal, left_message, registered_message, r
 from poolmuster.core.lease_time import LeaseTime
 from poolmuster.core.peer_messages import Left, Registered
 from poolmuster.core.reading import Reading, Renewal
+from poolmuster.core.records import REMEMBERED_MS, Record, Records
 from poolmuster.model.change import Departure
 from poolmuster.model.errors import RelayLeft
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
-
-REMEMBERED_MS = 3_600_000
-"""How long past its lease a key is remembered, so that a late heartbeat of a relay that left is refused."""
-
-RECORDS_LIMIT = 100_000
-"""How many keys are remembered, those of live pools apart."""
 
 GRACE_MS = 3_000
 """How much longer than a lease a leaving is kept: a heartbeat that was under way may have been taken after it.
 Claims are kept as long, as one of them may say that its relay was let in again."""
 
 FORGOTTEN_A_TURN = 1_000
-
-
-class Record(msgspec.Struct, gc=False):
-    """What is remembered of a pool that is not live: who registered last, and who left since, by its id."""
-
-    relay_id: str | None
-    left_relay_id: str | None
-    at_ms: int
 
 
 class Known(msgspec.Struct, gc=False):
@@ -56,12 +43,21 @@ class Merging:
         self._boot_id = boot_id
         self._lease_ms = lease_ms
         self._known: OrderedDict[PoolKey, Known] = OrderedDict()
-        self._records: OrderedDict[PoolKey, Record] = OrderedDict()
+        self._records = Records(lease_ms)
         self._lease_time = LeaseTime()
         self.journal = Journal()
 
     def __len__(self) -> int:
         return len(self._known) + len(self._records)
+
+    @property
+    def live(self) -> int:
+        """How many pools are live, or were a short while ago."""
+        return len(self._known)
+
+    def knows(self, key: PoolKey) -> bool:
+        """Whether it is one of these."""
+        return key in self._known
 
     def paused(self, ended_ms: int, length_ms: int) -> None:
         """This process was stopped; say so before what comes after is put, left or heard (rule L5)."""
@@ -102,10 +98,7 @@ class Merging:
     def leave(self, departure: Departure, now_ms: int) -> Reading | None:
         """Take a deregistration; ``None`` where it does not act: unknown key, or another relay was the latest."""
         key, relay_id = departure.key, departure.relay_id
-        if (record := self._records.get(key)) is not None:
-            if relay_id is None or relay_id == record.relay_id:
-                record.left_relay_id, record.at_ms = relay_id, now_ms
-                self._records.move_to_end(key)
+        if self._records.leave(key, relay_id, now_ms):
             return None
         latest = self._known[key].claims.latest() if key in self._known else None
         if latest is None or (relay_id is not None and relay_id != latest.relay_id):
@@ -170,7 +163,7 @@ class Merging:
     def _touch(self, key: PoolKey, until_ms: int) -> Known:
         known = self._known.get(key)
         if known is None:
-            self._records.pop(key, None)
+            self._records.pop(key)
             known = self._known[key] = Known(Claims(), until_ms)
         known.until_ms = max(known.until_ms, until_ms)
         self._known.move_to_end(key)
@@ -179,11 +172,19 @@ class Merging:
     def whole(self, now_ms: int) -> Iterator[Registered | Left]:
         """All that is listed or remembered, for an instance that starts."""
         for known in self._known.values():
-            for leaving in known.claims.kept(now_ms):
-                yield left_message(leaving, now_ms)
-            claim = known.claims.holds(now_ms)
-            if claim is not None and remaining(claim, now_ms) > 0:
-                yield registered_message(claim, 0, now_ms)
+            yield from self.told(known, now_ms)
+
+    def everything(self) -> list[Known]:
+        """All that `told` is to be asked of, where a whole list is told piece by piece."""
+        return list(self._known.values())
+
+    def told(self, known: Known, now_ms: int) -> Iterator[Registered | Left]:
+        """What a whole list says of one pool."""
+        for leaving in known.claims.kept(now_ms):
+            yield left_message(leaving, now_ms)
+        claim = known.claims.holds(now_ms)
+        if claim is not None and remaining(claim, now_ms) > 0:
+            yield registered_message(claim, 0, now_ms)
 
     def forget(self, now_ms: int) -> None:
         """Drop what is over, a bounded number a turn: pools to their record, records after an hour."""
@@ -195,11 +196,7 @@ class Merging:
                 self._remember(key, known, now_ms)
             else:
                 self._known.move_to_end(key)
-        for _ in range(min(FORGOTTEN_A_TURN, len(self._records))):
-            key, record = next(iter(self._records.items()))
-            if record.at_ms > now_ms - self._lease_ms - REMEMBERED_MS and len(self._records) <= RECORDS_LIMIT:
-                return
-            del self._records[key]
+        self._records.forget(now_ms)
 
     def _over(self, known: Known, now_ms: int) -> bool:
         if known.until_ms > now_ms:
@@ -212,4 +209,5 @@ class Merging:
         if latest is None:
             return
         at_ms = latest.renewed_ms if leaving is None else leaving.left_ms
-        self._records[key] = Record(latest.relay_id, leaving.departure.relay_id if leaving else None, at_ms)
+        left_relay_id = leaving.departure.relay_id if leaving else None
+        self._records.put(key, Record(latest.relay_id, left_relay_id, at_ms))

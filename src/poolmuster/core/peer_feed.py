@@ -31,6 +31,9 @@ class Misread(Exception):
 
 FORGET_EVERY_MS = 60_000
 
+FACTS_BYTES = 500
+"""About what a registration takes beside its facts."""
+
 
 class Facts(msgspec.Struct, gc=False):
     """A registration under its number, until ``until_ms``, when the peer has forgotten that number as well.
@@ -43,6 +46,10 @@ class Facts(msgspec.Struct, gc=False):
     again: bool
     until_ms: int
 
+    @property
+    def size_bytes(self) -> int:
+        return FACTS_BYTES + (0 if self.registration is None else self.registration.pool.size_bytes)
+
 
 class PeerFeed:
     """The feed of the boot ``boot_id``. ``seq`` is how far it was read; 0 before all of it was read once."""
@@ -52,7 +59,10 @@ class PeerFeed:
         self.seq = 0
         self.skipped = 0
         """Entries that were no valid registration: they hide no other."""
+        self.size_bytes = 0
+        """About what is remembered of the peer's registrations, for whoever sets it a bound."""
         self._facts: dict[int, Facts] = {}
+        self._numbers: dict[PoolKey, int] = {}
         self._forgotten_ms = 0
 
     def take(self, batch: Batch, said_ms: int) -> list[Claim | Leaving]:
@@ -68,9 +78,9 @@ class PeerFeed:
         return said
 
     def _check_numbers(self, batch: Batch) -> None:
-        numbers = {entry.number for entry in batch.entries if isinstance(entry, Registered)} | self._facts.keys()
+        new = {entry.number for entry in batch.entries if isinstance(entry, Registered)}
         for entry in batch.entries:
-            if not isinstance(entry, Left) and entry.number not in numbers:
+            if not isinstance(entry, Left) and entry.number not in new and entry.number not in self._facts:
                 raise Misread(f"Nothing is known of number {entry.number}.", 0)
 
     def _read(self, entry: Entry, said_ms: int) -> Claim | Leaving | None:
@@ -78,8 +88,7 @@ class PeerFeed:
             if isinstance(entry, Left):
                 return leaving_of(entry, said_ms)
             if isinstance(entry, Registered):
-                self._facts[entry.number] = Facts(None, entry.lease_ms, entry.again, said_ms)
-                self._facts[entry.number].registration = registration_of(entry)
+                self._learn(entry, said_ms)
         except InvalidInput:
             self.skipped += 1
             return None
@@ -90,10 +99,37 @@ class PeerFeed:
             return None
         return Claim(facts.registration, facts.lease_ms, renewed_ms, self.boot_id, facts.again)
 
+    def _learn(self, entry: Registered, said_ms: int) -> None:
+        """Remember what ``entry.number`` stands for, and forget the number before it of the same pool.
+
+        Raises `InvalidInput`, and then it is remembered that nothing can be known of that number.
+        """
+        self._drop(entry.number)
+        facts = self._facts[entry.number] = Facts(None, entry.lease_ms, entry.again, said_ms)
+        self.size_bytes += facts.size_bytes
+        registration = registration_of(entry)
+        self.size_bytes -= facts.size_bytes
+        facts.registration = registration
+        self.size_bytes += facts.size_bytes
+        before = self._numbers.get(registration.key)
+        if before is not None and before < entry.number:
+            self._drop(before)
+        if before is None or before < entry.number:
+            self._numbers[registration.key] = entry.number
+
+    def _drop(self, number: int) -> None:
+        facts = self._facts.pop(number, None)
+        if facts is None:
+            return
+        self.size_bytes -= facts.size_bytes
+        if facts.registration is not None and self._numbers.get(facts.registration.key) == number:
+            del self._numbers[facts.registration.key]
+
     def _forget(self, now_ms: int) -> None:
         if now_ms - self._forgotten_ms > FORGET_EVERY_MS:
             self._forgotten_ms = now_ms
-            self._facts = {number: facts for number, facts in self._facts.items() if facts.until_ms > now_ms}
+            for number in [number for number, facts in self._facts.items() if facts.until_ms <= now_ms]:
+                self._drop(number)
 
 
 def registration_of(entry: Registered) -> Registration:

@@ -85,22 +85,30 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What was registered with the sender, and deregistered there, after ``after`` and up to ``seq``."""
+    """What was registered with the sender, and deregistered there, after ``after`` and up to ``seq``.
+
+    ``more``: what was known at that moment goes on in the next one, so that no message is long.
+    """
 
     boot_id: str
     up_ms: int
     sent_ms: int
     after: int
     seq: int
+    more: bool = False
     statement: Statement
     entries: tuple[Entry, ...] = ()
 
 
 class WholeList(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the sender lists or remembers, of whomever it heard it; for an instance that starts."""
+    """All that the sender lists or remembers, of whomever it heard it; for an instance that starts.
+
+    ``more``: it goes on in the next one. The statement of the first is the one that counts.
+    """
 
     boot_id: str
     up_ms: int
     sent_ms: int
+    more: bool = False
     statement: Statement
     entries: tuple[Registered | Left, ...] = ()

@@ -19,9 +19,9 @@ class Transit:
     def said_ms(self, sent_ms: int, arrived_ms: int) -> int:
         """When, on this clock, a message was sent that says ``sent_ms`` and arrived at ``arrived_ms``."""
         apart_ms = arrived_ms - sent_ms
+        drift_ms = (arrived_ms - self._seen_ms) // DRIFT_DIVISOR
         if self._smallest_ms is not None:
-            drift_ms = -(-(arrived_ms - self._seen_ms) // DRIFT_DIVISOR)
             apart_ms = min(apart_ms, self._smallest_ms + drift_ms)
-        if self._smallest_ms is None or apart_ms <= self._smallest_ms or arrived_ms - self._seen_ms >= DRIFT_DIVISOR:
+        if self._smallest_ms is None or apart_ms < self._smallest_ms or drift_ms:
             self._smallest_ms, self._seen_ms = apart_ms, arrived_ms
         return sent_ms + apart_ms

@@ -50,10 +50,14 @@ class Gate:
 
     def may_still_read(self, admission: Admission) -> bool:
         """Whether somebody who was let in before would be let in again, and may read."""
+        return self.may_still(admission, Role.READ)
+
+    def may_still(self, admission: Admission, role: Role) -> bool:
+        """Whether somebody who was let in before would be let in again, and has ``role``."""
         if self._authenticator is None:
             return True
         try:
-            return self._authenticator.renew(admission).principal.may(Role.READ)
+            return self._authenticator.renew(admission).principal.may(role)
         except NotProved:
             return False
 
