@@ -24,7 +24,7 @@ from tests.support.peers import (
     Peer,
     cluster,
 )
-from tests.support.tcp_proxy import Proxy, at_once
+from tests.support.tcp_proxy import Proxy, always, at_once
 from tests.support.variables import variable
 from tests.support.watching import watching
 
@@ -107,7 +107,7 @@ async def late(tmp_path: Path) -> AsyncIterator[Late]:
     async with cluster(tmp_path, LATE_LEASE_S) as found:
         hears, tells = [await found.machine() for _ in range(2)]
         found.name(hears.address, tells.address)
-        proxy = Proxy(functools.partial(tells.connect, tells.inner, PORT))
+        proxy = Proxy(always(functools.partial(tells.connect, tells.inner, PORT)))
         async with proxy.serving(tells.listener(PORT)):
             one = await found.start(hears)
             two = await found.start(tells, address=tells.inner)

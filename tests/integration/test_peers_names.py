@@ -1,7 +1,6 @@
 """Who stands behind the name: addresses that change, resolvers that fail or hang, nobody else, and a load balancer."""
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator
@@ -176,22 +175,19 @@ async def test_p6_a_load_balancer_behind_the_name_is_recognised_and_named(empty:
     balancer = await empty.machine()
     empty.name(balancer.address)
     proxy = Proxy(in_turn(*(functools.partial(balancer.connect, each.address, PORT) for each in machines)))
-    async with proxy.serving(balancer.listener(PORT)):
-        found = [await empty.start(machine) for machine in machines]
-        for peer in found:
-            await eventually(lambda peer=peer: _is_balancer(peer, balancer.address), LEASE_S * MARGIN)  # type: ignore[misc]
-        until_s = time.monotonic() + LEASE_S * 2
+    async with proxy.serving(balancer.listener(PORT)), Fleet(HEARTBEAT_S) as fleet:
+        found = await asyncio.gather(*(empty.start(machine) for machine in machines))
+        for peer, name in zip(found, "abc", strict=True):
+            fleet.join(peer, name)
+        named: set[Peer] = set()
+        until_s = time.monotonic() + LEASE_S * 5
         while time.monotonic() < until_s:
             for peer in found:
-                assert not await peer.complete()
+                names, complete = await peer.pools()
+                assert names == ["a", "b", "c"] or not complete, "never complete without a live pool"
+                if await peer.reason_of(balancer) == "load_balancer":
+                    named.add(peer)
             await asyncio.sleep(0.1)
+        assert named == set(found)
         empty.name(*(machine.address for machine in machines))
-        await empty.agreed(found, timeout_s=LEASE_S * MARGIN)
-
-
-async def _is_balancer(peer: Peer, address: str) -> bool:
-    with contextlib.suppress(KeyError):
-        for source in await peer.sources_of("peer"):
-            if address in source["name"]:
-                return bool(source["reason"] == "load_balancer" and source["state"] != "fresh")
-    return False
+        await empty.agreed(found, "a", "b", "c", timeout_s=LEASE_S * MARGIN)

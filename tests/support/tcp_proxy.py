@@ -3,12 +3,16 @@
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tests.support.door import CHUNK_BYTES, carry
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Awaitable[Pair]]
+ConnectFor = Callable[[str], Awaitable[Pair]]
+"""The same for a client at an address."""
+
 Delay = Callable[[], float]
 
 
@@ -23,7 +27,7 @@ class Proxy:
     What is under way keeps the delay that it was given. ``carried_bytes`` is all that was passed on.
     """
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: ConnectFor) -> None:
         self.connect = connect
         self.late_s: Delay = at_once
         self.carried_bytes = 0
@@ -49,7 +53,7 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            inner_reader, inner_writer = await self.connect()
+            inner_reader, inner_writer = await self.connect(writer.get_extra_info("peername")[0])
         except OSError:
             writer.transport.abort()
             return
@@ -88,13 +92,17 @@ class Proxy:
             reading.cancel()
 
 
-def in_turn(*ways: Connect) -> Connect:
-    """Each connection goes to the next of these."""
-    turn = 0
+def always(way: Connect) -> ConnectFor:
+    """Every connection goes there."""
+    return lambda _: way()
 
-    async def connect() -> Pair:
-        nonlocal turn
-        turn += 1
-        return await ways[turn % len(ways)]()
+
+def in_turn(*ways: Connect) -> ConnectFor:
+    """Each connection of a client goes to the next of these."""
+    turns: Counter[str] = Counter()
+
+    def connect(client: str) -> Awaitable[Pair]:
+        turns[client] += 1
+        return ways[turns[client] % len(ways)]()
 
     return connect
