@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import itertools
+import statistics
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.support.peers import (
 )
 from tests.support.tcp_proxy import Proxy, always, at_once
 from tests.support.variables import variable
-from tests.support.watching import watching
+from tests.support.watching import Watcher, watching
 
 pytestmark = pytest.mark.integration
 
@@ -36,6 +37,8 @@ LATER_S = 4.0
 """Less than a lease, so that the pool lives, and more than a slack."""
 
 HOUR_S = 3600
+POLLED_WITHIN_S = 1.2
+SECONDS_TO_TRY_STREAMS = 10.0
 
 
 def wall_clock(offset: str) -> dict[str, str]:
@@ -155,6 +158,35 @@ async def test_p7_what_is_delivered_late_does_not_lengthen_a_lease(
 
 async def _is_gone(peer: Peer) -> bool:
     return (await peer.pools())[0] == []
+
+
+async def test_where_streams_do_not_come_through_reading_once_a_second_does(late: Late) -> None:
+    async with watching(late.hears.url) as watcher, Fleet(HEARTBEAT_S) as fleet:
+        late.proxy.withholds = b"/stream"
+        late.proxy.cut()
+        fleet.join(late.tells, "a")
+        await late.found.agreed(late.found.peers, "a")
+        took_s: list[float] = []
+        until_s = time.monotonic() + 2 * LATE_LEASE_S
+        while time.monotonic() < until_s:
+            since, started_s = len(watcher.told), time.monotonic()
+            await late.tells.register("b", relay_id="b", weight=len(took_s))
+            await watcher.wait(lambda told: told.type in ("added", "changed"), since=since)
+            took_s.append(time.monotonic() - started_s)
+            assert await late.hears.complete()
+            await asyncio.sleep(0.13)
+        assert statistics.median(took_s) < POLLED_WITHIN_S
+        assert max(took_s) < POLLED_WITHIN_S * MARGIN
+        assert "removed" not in watcher.movements
+        late.proxy.withholds = None
+        await eventually(lambda: _is_told_at_once(late, watcher), SECONDS_TO_TRY_STREAMS * MARGIN)
+
+
+async def _is_told_at_once(late: Late, watcher: Watcher) -> bool:
+    since, started_s = len(watcher.told), time.monotonic()
+    await late.tells.register("c", relay_id="c", weight=since)
+    await watcher.wait(lambda told: told.type in ("added", "changed"), since=since)
+    return time.monotonic() - started_s < TOLD_WITHIN_S
 
 
 async def test_p7_an_instance_that_is_told_everything_late_is_not_complete(late: Late) -> None:

@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from tests.support.instances import Server, eventually
 from tests.support.lan import Lan, Machine
 from tests.support.parts import LAN
-from tests.support.process import poolmuster
+from tests.support.process import Program, poolmuster
 
 NAME = "peers.test"
-PORT = 8080
+PORT, HEALTH_PORT = 8080, 8081
 LEASE_S, HEARTBEAT_S = 3.0, 1.0
 
 INCOMPLETE_WITHIN_S = 3.0
@@ -36,10 +38,27 @@ class RawList(msgspec.Struct):
     complete: bool
 
 
+class Guard(msgspec.Struct, frozen=True):
+    """What an instance that wants credentials is given, and what the test shows it."""
+
+    flags: tuple[str, ...]
+    token: str
+    trust: ssl.SSLContext | None = None
+
+
 class Peer(Server):
     """One instance on its machine."""
 
-    machine: Machine
+    def __init__(self, program: Program, url: str, machine: Machine, guard: Guard | None) -> None:
+        self.program = program
+        self.url = url
+        self.machine = machine
+        self.session = aiohttp.ClientSession(
+            url,
+            timeout=aiohttp.ClientTimeout(total=10),
+            headers={} if guard is None else {"Authorization": f"Bearer {guard.token}"},
+            connector=aiohttp.TCPConnector(ssl=True if guard is None or guard.trust is None else guard.trust),
+        )
 
     async def raw_list(self) -> RawList:
         async with self.session.get("/pools") as answer:
@@ -99,20 +118,19 @@ class Cluster:
         address: str | None = None,
         before: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        guarded: bool = False,
-        health_port: int | None = None,
+        guard: Guard | None = None,
     ) -> Peer:
         """An instance on ``machine``, answering. ``before`` precedes its command, ``address`` is what it serves on."""
-        url = await self._stack.enter_async_context(machine.door(PORT, address))
-        ready = url
-        if health_port is not None:
-            ready = await self._stack.enter_async_context(machine.door(health_port))
-            flags = ("--health-listen", f"{machine.address}:{health_port}", *flags)
+        url = ready = await self._stack.enter_async_context(machine.door(PORT, address))
+        if guard is not None:
+            ready = await self._stack.enter_async_context(machine.door(HEALTH_PORT))
+            url = url if guard.trust is None else url.replace("http:", "https:")
+            flags = ("--health-listen", f"{machine.address}:{HEALTH_PORT}", *guard.flags, *flags)
         program = poolmuster(
             "serve",
             *("--listen", _with_port(address or machine.address), "--peer-service", f"{NAME}:{PORT}"),
             *("--lease-duration-secs", str(self.lease_s), "--heartbeat-interval-secs", str(HEARTBEAT_S)),
-            *(() if guarded else ("--allow-anonymous",)),
+            *(("--allow-anonymous",) if guard is None else ()),
             *flags,
             folder=self._folder / machine.address,
             env=env,
@@ -120,8 +138,7 @@ class Cluster:
             ready_url=f"{ready}/health/live",
             ready_timeout_s=STARTED_WITHIN_S * 2,
         )
-        peer = Peer(program, url)
-        peer.machine = machine
+        peer = Peer(program, url, machine, guard)
         self._stack.push_async_callback(peer.session.close)
         self._stack.push_async_callback(program.reap)
         self.peers.append(peer)
@@ -138,7 +155,9 @@ class Cluster:
         """Wait until all of them list these pools and know it, and return how long that took, in seconds."""
 
         async def holds() -> bool:
-            return all(await asyncio.gather(*(peer.lists(*names) for peer in peers)))
+            with contextlib.suppress(aiohttp.ClientError):  # one that was killed may not be back yet
+                return all(await asyncio.gather(*(peer.lists(*names) for peer in peers)))
+            return False
 
         return await eventually(holds, self.lease_s * MARGIN + STARTED_WITHIN_S if timeout_s is None else timeout_s)
 

@@ -24,12 +24,14 @@ def at_once() -> float:
 class Proxy:
     """Hands each connection to what ``connect`` gives. Answers come ``late_s()`` later than they were sent, in order.
 
-    What is under way keeps the delay that it was given. ``carried_bytes`` is all that was passed on.
+    What is under way keeps the delay that it was given. A request that holds the bytes ``withholds`` gets no answer,
+    as from a proxy that keeps answers until they are whole. ``carried_bytes`` is all that was passed on.
     """
 
     def __init__(self, connect: ConnectFor) -> None:
         self.connect = connect
         self.late_s: Delay = at_once
+        self.withholds: bytes | None = None
         self.carried_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -51,6 +53,11 @@ class Proxy:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def cut(self) -> None:
+        """End every connection that is open now."""
+        for task in self._tasks:
+            task.cancel()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             inner_reader, inner_writer = await self.connect(writer.get_extra_info("peername")[0])
@@ -58,10 +65,19 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            await asyncio.gather(carry(reader, inner_writer), self._carry_late(inner_reader, writer))
+            request = await reader.read(CHUNK_BYTES)
+            inner_writer.write(request)
+            withheld = self.withholds is not None and self.withholds in request
+            answers = self._withhold(inner_reader) if withheld else self._carry_late(inner_reader, writer)
+            await asyncio.gather(carry(reader, inner_writer), answers)
         finally:
             inner_writer.transport.abort()
             writer.transport.abort()
+
+    async def _withhold(self, source: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while await source.read(CHUNK_BYTES):
+                pass
 
     async def _carry_late(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
