@@ -1,6 +1,5 @@
 """What peers read: who may, in which form, and when it ends."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -155,9 +154,9 @@ async def test_a_peer_whose_credentials_are_taken_away_is_told_no_more() -> None
     async with shared(clock=clock, loopback_only=False, gate=Gate(authenticator)) as service:
         stream = await service.follow_as_peer(bearer(Role.PEER))
         await clock.advance(2_000)
-        assert not stream.ended
+        told = len(stream.data)
+        assert told > 0
         content = "\n".join(line for line in content.splitlines() if "the-peer" not in line)
         authenticator.begin_generation()
         await clock.advance(1_000)
         assert stream.ended
-        await asyncio.sleep(0)
