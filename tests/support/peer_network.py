@@ -46,8 +46,8 @@ class Skewed:
 class Net:
     """Who is where. ``silent`` addresses take connections and say nothing."""
 
-    def __init__(self) -> None:
-        self.clock = ManualClock()
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
         self.named: set[str] = set()
         self.resolver_trouble: Exception | None = None
         self.resolver_hangs = False

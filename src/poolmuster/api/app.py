@@ -15,7 +15,7 @@ from poolmuster.api.pages import page_routes
 from poolmuster.api.peers import Peers
 from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
-from poolmuster.httpd.gate import EntryRules
+from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.paths import Paths
 from poolmuster.httpd.probes import live
@@ -24,7 +24,6 @@ from poolmuster.httpd.resource import Resource
 from poolmuster.httpd.shell import Shell
 from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound
-from poolmuster.ports.sharing import Sharing
 from poolmuster.service.instance import Instance
 
 KEY_PATH = "/pools/{cluster_id:part}/{namespace:part}/{dgd_name:part}"
@@ -52,10 +51,9 @@ def build_apps(
     counters: HttpCounters,
     rules: EntryRules,
     *,
-    sharing: Sharing | None = None,
     random_ms: Callable[[int, int], int] = random.randint,
 ) -> Apps:
-    """The HTTP interface of ``instance``; ``sharing`` is what its peers read, if it has any.
+    """The HTTP interface of ``instance``.
 
     Pages that hold no data, and whether the instance lives and is ready, are open to everybody in any case.
     """
@@ -79,7 +77,7 @@ def build_apps(
         Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=meta.ready)),
         *page_routes(),
-        *(() if sharing is None else _peer_routes(Peers(instance, sharing, gate, limits.streams), guard)),
+        *_peer_routes(instance, gate, limits),
     ]
     health = [
         Route("/health/live", Resource(GET=live)),
@@ -103,10 +101,13 @@ def build_apps(
     )
 
 
-def _peer_routes(peers: Peers, guard: Callable[..., ASGIApp]) -> tuple[Route, ...]:
-    """What instances tell each other: no part of the public interface."""
+def _peer_routes(instance: Instance, gate: Gate, limits: ApiLimits) -> tuple[Route, ...]:
+    """What instances tell each other, where there are others: no part of the public interface."""
+    if instance.sharing is None:
+        return ()
+    peers = Peers(instance, instance.sharing, gate, limits.streams)
     return tuple(
-        Route(f"/peer/v1/{name}", guard(Resource(asgi={"GET": app}), GET=Role.PEER))
+        Route(f"/peer/v1/{name}", gate.guard(Resource(asgi={"GET": app}), GET=Role.PEER))
         for name, app in (("list", peers.whole), ("feed", peers.feed), ("stream", peers.stream))
     )
 

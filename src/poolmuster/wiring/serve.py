@@ -90,6 +90,7 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         registrar=registrar,
         views=Views(projection.listing, history),
         publisher=publisher,
+        sharing=store.sharing if isinstance(store, PeerStore) else None,
     )
 
 
@@ -178,7 +179,6 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
         ),
         front.counters,
         front.rules,
-        sharing=instance.store.sharing if isinstance(instance.store, PeerStore) else None,
     )
     metrics.watch_gc()
     stop = asyncio.Event()

@@ -44,6 +44,11 @@ class PeerCredentials:
         """The header's value."""
         return None if self._token is None else f"Bearer {self._token.value}"
 
+    @property
+    def shows_certificate(self) -> bool:
+        """Whether this instance shows its certificate to whoever asks for one."""
+        return self._pair is not None
+
     def look(self) -> None:
         """Read the files again, once a second at most."""
         now_ms = self._clock.monotonic_ms()

@@ -16,13 +16,13 @@ from poolmuster.core.reading import Reading
 from poolmuster.model.change import Departure
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import Source
+from poolmuster.model.source import Source, is_complete
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
 from poolmuster.storage.peers.names import PeerName
 
 SOURCES_KEPT_MS = 50
-"""Every answer of the service asks for the sources, and they are a dozen."""
+"""How long they are taken to be fresh without a look: every answer of the service asks, and they are a dozen."""
 
 
 class PeerTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +144,8 @@ class Ledger:
             self.wake()
         if self._sources_ms is None or not 0 <= now_ms - self._sources_ms < SOURCES_KEPT_MS:
             found = self.circle.sources(now_ms, self._clock.wall_ms())
-            self._sources_ms = now_ms
+            # What is not fresh is looked at each time: it says how long it will be so.
+            self._sources_ms = now_ms if is_complete(found) else None
             if found != self._sources:
                 self._sources = found
         return self._sources

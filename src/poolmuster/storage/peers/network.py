@@ -25,6 +25,7 @@ CONNECT_S = 1.0
 CONNECT_TLS_S = 1.5
 READ_BUFFER_BYTES = 64 * 1024
 LIST_PATH, FEED_PATH, STREAM_PATH = "/peer/v1/list", "/peer/v1/feed", "/peer/v1/stream"
+BROKE_OFF = "The connection broke off."
 NDJSON = "application/x-ndjson"
 
 
@@ -139,12 +140,20 @@ class HttpNetwork:
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _trouble_of(error) from error
+            raise self._hinting(_trouble_of(error)) from error
         try:
             _check_status(response.status)
             yield HttpAnswer(response)
         finally:
             response.close()
+
+    def _hinting(self, error: Exception) -> Exception:
+        """A handshake that is refused for our certificate looks like any connection that breaks off."""
+        if isinstance(error, PeerTrouble) and error.detail == BROKE_OFF and self._credentials.shows_certificate:
+            return PeerTrouble(
+                error.reason, f"{BROKE_OFF} Our certificate, shown to it, has to be for clients as well."
+            )
+        return error
 
 
 def _check_status(status: int) -> None:
@@ -175,4 +184,4 @@ def _trouble_of(error: Exception) -> Exception:
         return bad_answer("It does not speak HTTP as it should.")
     if isinstance(error, aiohttp.ClientConnectorError):
         return PeerTrouble(SourceReason.UNREACHABLE, f"It cannot be reached: {error.os_error.strerror or error}.")
-    return PeerTrouble(SourceReason.UNREACHABLE, "The connection broke off.")
+    return PeerTrouble(SourceReason.UNREACHABLE, BROKE_OFF)
