@@ -9,8 +9,8 @@ from poolmuster.core.peer_messages import Batch, Left, Registered, Statement, Wh
 from poolmuster.model.registration import BODY_LIMIT_BYTES
 from poolmuster.storage.peers.trouble import bad_answer
 
-ENTRIES_A_LINE = 50
-"""About two milliseconds to read where all of them are registrations."""
+ENTRIES_A_LINE = 25
+"""About a millisecond or two to read where all of them are registrations."""
 
 BYTES_A_LINE = 64 * 1024
 """Registrations that a line may hold when another one is begun."""

@@ -29,26 +29,31 @@ class Server(msgspec.Struct):
     port: int = 0
     heads: list[bytes] = []
     certificates: list[object] = []
+    tasks: list["asyncio.Task[None] | None"] = []
 
     @property
     def place(self) -> PeerPlace:
         return PeerPlace(f"127.0.0.1:{self.port}", "peers.test")
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.append(asyncio.current_task())
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             self.heads.append(await reader.readuntil(b"\r\n\r\n"))
             self.certificates.append(writer.get_extra_info("peercert"))
             writer.write(self.says)
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager
 async def serving(says: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
-    server = Server(says, heads=[], certificates=[])
+    server = Server(says, heads=[], certificates=[], tasks=[])
     listening = await asyncio.start_server(server.answer, "127.0.0.1", 0, ssl=tls)
     server.port = listening.sockets[0].getsockname()[1]
     async with listening:
         yield server
+        await asyncio.gather(*(task for task in server.tasks if task is not None))
 
 
 @asynccontextmanager
