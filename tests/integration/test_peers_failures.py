@@ -145,7 +145,8 @@ async def test_p3_one_that_crashes_over_and_over_does_not_keep_the_others_incomp
             with contextlib.suppress(asyncio.CancelledError, ProgramFailed):
                 await crashing
         share = sum(answers) / len(answers)
-        assert share > 0.5, f"complete in {share:.0%} of {len(answers)} answers"
+        print(f"complete in {share:.0%} of {len(answers)} answers")
+        assert share > 0.9
         if three.program.returncode is not None:
             await three.program.start()
         await trio.agreed(trio.peers, "a", timeout_s=LEASE_S * MARGIN)
