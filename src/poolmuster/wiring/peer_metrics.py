@@ -1,8 +1,12 @@
 """Metrics of the store with peers. Their names are stable and documented in docs/operations.md."""
 
+from collections import Counter as Counts
+from collections.abc import Callable
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from poolmuster.model.source import SourceReason
+from poolmuster.model.source import SourceReason, SourceState
 from poolmuster.storage.peers.link import REFUSED
 from poolmuster.storage.peers.notes import BATCH, GOOD, IN, LIST, OUT, PeerNotes
 
@@ -54,6 +58,11 @@ class PeerMetrics(PeerNotes):
         self._skipped = Counter(
             "poolmuster_peer_skipped_entries", "Entries of peers' messages that were not valid", registry=registry
         )
+        self._peers = Gauge(
+            "poolmuster_peers", "Addresses behind the peers' names that count, by state", ["state"], registry=registry
+        )
+        for state in SourceState:
+            self._peers.labels(state.value)
         self._streams = Gauge("poolmuster_peer_streams", "Open streams to peers", registry=registry)
 
     def message(self, direction: str, kind: str, size_bytes: int) -> None:
@@ -71,6 +80,13 @@ class PeerMetrics(PeerNotes):
 
     def skipped(self, count: int) -> None:
         self._skipped.inc(count)
+
+    def watch_peers(self, states: Callable[[], Counts[str]]) -> None:
+        def count(state: str) -> float:
+            return states()[state]
+
+        for state in SourceState:
+            self._peers.labels(state.value).set_function(partial(count, state.value))
 
     def followers(self, count: int) -> None:
         self._streams.set(count)

@@ -1,5 +1,8 @@
 """What the peers' store has to tell beside its readings: to metrics, and to the log when it changes."""
 
+from collections import Counter
+from collections.abc import Callable
+
 import structlog
 
 from poolmuster.model.source import SourceReason
@@ -28,6 +31,9 @@ class PeerNotes:
 
     def skipped(self, count: int) -> None:
         """So many entries of a message were not valid, or too many."""
+
+    def watch_peers(self, states: Callable[[], Counter[str]]) -> None:
+        """``states`` tells how many addresses that count are in each state now."""
 
     def followers(self, count: int) -> None:
         """So many streams are open to peers now."""

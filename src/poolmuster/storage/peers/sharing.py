@@ -7,6 +7,7 @@ a number in the journal, and the journal holds each pool once.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import Generic, TypeVar
 
 from poolmuster.core.journal import Place, entry_of
 from poolmuster.core.merging import Known
@@ -14,13 +15,36 @@ from poolmuster.core.peer_messages import Batch, Entry, Left, Registered, Statem
 from poolmuster.ports.clock import Clock
 from poolmuster.storage.peers.ledger import Ledger
 from poolmuster.storage.peers.notes import BATCH, LIST, OUT, PeerNotes
-from poolmuster.storage.peers.wire import BYTES_A_LINE, ENTRIES_A_LINE, encode
+from poolmuster.storage.peers.wire import BYTES_A_LINE, REGISTERED_WORK, WORK_A_LINE, encode
+
+E = TypeVar("E", bound=Entry)
 
 PING_MS = 500
 """Silence on a stream that the timer ends at its next tick."""
 
 PLACES_A_LINE = 1_000
 """How many places are looked at for one line: most of them may be over."""
+
+
+class Line(Generic[E]):
+    """The entries of one line, as long as it may be."""
+
+    def __init__(self) -> None:
+        self.entries: list[E] = []
+        self._work = 0
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._work >= WORK_A_LINE or self._bytes >= BYTES_A_LINE
+
+    def add(self, entry: E) -> None:
+        self.entries.append(entry)
+        if isinstance(entry, Registered):
+            self._work += REGISTERED_WORK
+            self._bytes += len(bytes(entry.registration))
+        else:
+            self._work += 1
 
 
 class Follower:
@@ -80,14 +104,13 @@ class PeerSharing:
     def _some_known(
         self, known: Sequence[Known], position: int, now_ms: int
     ) -> tuple[tuple[Registered | Left, ...], int]:
-        entries: list[Registered | Left] = []
-        size_bytes = 0
-        while position < len(known) and len(entries) < ENTRIES_A_LINE and size_bytes < BYTES_A_LINE:
+        line: Line[Registered | Left] = Line()
+        looked_up_to = min(len(known), position + PLACES_A_LINE)
+        while position < looked_up_to and not line.is_full:
             for entry in self._ledger.merging.told(known[position], now_ms):
-                entries.append(entry)
-                size_bytes += _size_bytes(entry)
+                line.add(entry)
             position += 1
-        return tuple(entries), position
+        return tuple(line.entries), position
 
     async def batch(self, boot_id: str, after: int) -> AsyncGenerator[bytes, None]:
         async for line, _ in self._batches(self._place_of(boot_id, after)):
@@ -143,21 +166,15 @@ class PeerSharing:
     def _some_places(
         places: Sequence[tuple[int, Place]], position: int, after: int, now_ms: int
     ) -> tuple[tuple[Entry, ...], int]:
-        entries: list[Entry] = []
-        size_bytes = 0
+        line: Line[Entry] = Line()
         looked_up_to = min(len(places), position + PLACES_A_LINE)
-        while position < looked_up_to and len(entries) < ENTRIES_A_LINE and size_bytes < BYTES_A_LINE:
+        while position < looked_up_to and not line.is_full:
             if (entry := entry_of(places[position][1], after, now_ms)) is not None:
-                entries.append(entry)
-                size_bytes += _size_bytes(entry)
+                line.add(entry)
             position += 1
-        return tuple(entries), position
+        return tuple(line.entries), position
 
     def _line(self, kind: str, message: Batch | WholeList) -> bytes:
         line = encode(message) + b"\n"
         self._notes.message(OUT, kind, len(line))
         return line
-
-
-def _size_bytes(entry: Entry) -> int:
-    return len(bytes(entry.registration)) if isinstance(entry, Registered) else 0

@@ -1,6 +1,7 @@
 """The store: registrations in memory, shared with the instances behind the peers' names."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from poolmuster.core.pauses import TICK_MS
 from poolmuster.model.change import Departure
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import Source
+from poolmuster.model.source import Source, SourceKind
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
 from poolmuster.storage.peers.ledger import Ledger, PeerTerms
@@ -52,6 +53,12 @@ class PeerStore:
         self._hosts: dict[str, dict[str, str]] = {}
         self._links: dict[str, Linked] = {}
         self._wholes = WholeLists(self._ledger, clock, self._notes, self._told)
+
+        self._notes.watch_peers(self._states)
+
+    def _states(self) -> Counter[str]:
+        sources = self._ledger.sources(self._clock.monotonic_ms())
+        return Counter(source.state.value for source in sources if source.kind is SourceKind.PEER)
 
     def __len__(self) -> int:
         return len(self._ledger.merging)

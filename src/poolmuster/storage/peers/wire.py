@@ -9,8 +9,11 @@ from poolmuster.core.peer_messages import Batch, Left, Registered, Statement, Wh
 from poolmuster.model.registration import BODY_LIMIT_BYTES
 from poolmuster.storage.peers.trouble import bad_answer
 
-ENTRIES_A_LINE = 25
-"""About a millisecond or two to read where all of them are registrations."""
+WORK_A_LINE = 200
+"""What a line may cost to read, in renewals: two or three milliseconds."""
+
+REGISTERED_WORK = 8
+"""A registration that comes whole costs as much as so many renewals."""
 
 BYTES_A_LINE = 64 * 1024
 """Registrations that a line may hold when another one is begun."""
