@@ -65,17 +65,18 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            request = await reader.read(CHUNK_BYTES)
-            inner_writer.write(request)
-            withheld = self.withholds is not None and self.withholds in request
-            answers = self._withhold(inner_reader) if withheld else self._carry_late(inner_reader, writer)
-            await asyncio.gather(carry(reader, inner_writer), answers)
+            with contextlib.suppress(OSError):
+                request = await reader.read(CHUNK_BYTES)
+                inner_writer.write(request)
+                withheld = self.withholds is not None and self.withholds in request
+                answers = self._withhold(inner_reader) if withheld else self._carry_late(inner_reader, writer)
+                await asyncio.gather(carry(reader, inner_writer), answers)
         finally:
             inner_writer.transport.abort()
             writer.transport.abort()
 
     async def _withhold(self, source: asyncio.StreamReader) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             while await source.read(CHUNK_BYTES):
                 pass
 
@@ -85,7 +86,7 @@ class Proxy:
 
         async def read() -> None:
             chunk = b"-"
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):
                 while chunk:
                     chunk = await source.read(CHUNK_BYTES)
                     under_way.put_nowait((loop.time() + self.late_s(), chunk))
@@ -94,7 +95,7 @@ class Proxy:
 
         reading = asyncio.create_task(read())
         try:
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):
                 while True:
                     due_s, chunk = await under_way.get()
                     await asyncio.sleep(max(0.0, due_s - loop.time()))
