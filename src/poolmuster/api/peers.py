@@ -30,14 +30,18 @@ _HEADERS = [
 log = structlog.get_logger(__name__)
 
 
+ANSWERS_LIMIT = 300
+"""Answers under way at once, whatever the limit of streams: three for each of a hundred instances."""
+
+
 class Peers:
-    """The endpoints. At most ``most`` answers are under way at once."""
+    """The endpoints. At most ``most`` answers are under way at once, and never more than `ANSWERS_LIMIT`."""
 
     def __init__(self, instance: Instance, sharing: Sharing, gate: Gate, most: int) -> None:
         self._instance = instance
         self._sharing = sharing
         self._gate = gate
-        self._most = most
+        self._most = min(most, ANSWERS_LIMIT)
         self._answers = 0
 
     async def whole(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,7 +61,7 @@ class Peers:
         if self._instance.stopping_streams:
             raise Unavailable("This instance is stopping.")
         if self._answers >= self._most:
-            raise Unavailable(f"This instance tells {self._most} peers at once, as many as it may.")
+            raise Unavailable(f"This instance answers {self._most} peers at once, as many as it may.")
         self._answers += 1
         listening = asyncio.create_task(_until_disconnect(receive))
         try:

@@ -10,7 +10,7 @@ import msgspec
 from poolmuster.core.circle import Circle
 from poolmuster.core.claims import Claim, Leaving
 from poolmuster.core.merging import Merging
-from poolmuster.core.pauses import PauseMeter
+from poolmuster.core.pauses import TICK_MS, PauseMeter
 from poolmuster.core.peer_messages import Statement
 from poolmuster.core.reading import Reading
 from poolmuster.model.change import Departure
@@ -58,6 +58,7 @@ class Ledger:
             now_ms=now_ms,
             expect=terms.expect,
         )
+        self._forgotten_ms = now_ms
         self._meter = PauseMeter(now_ms)
         self._observer: StoreObserver | None = None
         self._sources: tuple[Source, ...] = ()
@@ -131,7 +132,10 @@ class Ledger:
         now_ms = self._clock.monotonic_ms()
         self._pause(now_ms, self._meter.tick(now_ms))
         self.observer.observe(Reading(started_ms=now_ms))
-        self.merging.forget(now_ms)
+        if now_ms - self._forgotten_ms >= TICK_MS:
+            # Not with every end of a lease: it looks at a thousand pools, most of which go on.
+            self._forgotten_ms = now_ms
+            self.merging.forget(now_ms)
         return now_ms
 
     def statement(self, now_ms: int) -> Statement:

@@ -7,6 +7,7 @@
 | several, it seems, behind one address | once a second, by a new connection each time |
 | this instance itself | once a second it is asked who is there |
 | nothing that listens, or nothing that answers | tried again a quarter of a second after each failure |
+| something that does not let us in, or is no peer | tried again a second after each try |
 """
 
 import asyncio
@@ -36,6 +37,9 @@ STEADY_MS = 5_000
 
 STREAM_PAUSE_LIMIT_MS = 10_000
 REFUSED = "refused"
+LASTING = (SourceReason.FORBIDDEN, SourceReason.BAD_ANSWER)
+"""What somebody has to mend: nothing is gained by asking again at once."""
+
 UNEXPECTED = "The log of this instance knows more."
 
 
@@ -75,7 +79,7 @@ class PeerLink:
             await self._wholes.remove(self._reader)
 
     async def _read_once(self) -> bool:
-        """Read once, in the way that is due. Returns whether to go on in a second, rather than soon."""
+        """Read once, in the way that is due. Returns whether to go on in a second, rather than at once."""
         try:
             if self._own:
                 await self._look_at_own()
@@ -90,6 +94,7 @@ class PeerLink:
             self._note(REFUSED, "Nobody listens there.")
         except PeerTrouble as trouble:
             self._fail(trouble.reason, trouble.detail)
+            return trouble.reason in LASTING
         except TimeoutError:
             self._fail(SourceReason.TIMEOUT, "It does not answer.")
         except Misread:
@@ -98,6 +103,7 @@ class PeerLink:
             # Whatever a peer does to us, the next answer may be good: no instance ends for what another says.
             self._told.surprise(self._address, error)
             self._fail(SourceReason.INTERNAL, f"{type(error).__name__}. {UNEXPECTED}")
+            return True
         else:
             return True
         return False

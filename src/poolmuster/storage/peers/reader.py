@@ -11,7 +11,6 @@ from poolmuster.core.peer_messages import Batch, Statement
 from poolmuster.core.transit import Transit
 from poolmuster.ports.clock import Clock
 from poolmuster.storage.peers.ledger import Ledger
-from poolmuster.storage.peers.names import PeerName
 from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, PeerNetwork
 from poolmuster.storage.peers.notes import BATCH, IN, LIST, PeerNotes
 from poolmuster.storage.peers.trouble import bad_answer
@@ -22,14 +21,10 @@ ANSWER_LINES_LIMIT = 20_000
 
 
 class PeerPlace(msgspec.Struct, frozen=True):
-    """An address, and the host behind whose name it stands."""
+    """An address, and the host that its certificate must be for."""
 
     address: str
     host: str
-
-    @classmethod
-    def of(cls, address: str, name: PeerName) -> "PeerPlace":
-        return cls(address, name.host)
 
 
 class Said(msgspec.Struct, frozen=True):

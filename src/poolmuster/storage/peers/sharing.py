@@ -19,8 +19,8 @@ from poolmuster.storage.peers.wire import BYTES_A_LINE, REGISTERED_WORK, WORK_A_
 
 E = TypeVar("E", bound=Entry)
 
-PING_MS = 500
-"""Silence on a stream that the timer ends at its next tick."""
+PING_MS = 400
+"""Silence on a stream that the timer, which ticks every quarter of a second, ends at its next tick: twice a second."""
 
 PLACES_A_LINE = 1_000
 """How many places are looked at for one line: most of them may be over."""

@@ -111,7 +111,7 @@ class PeerStore:
             # Nothing that a resolver does to us may end this instance.
             trouble = f"{type(error).__name__}: {error}"
         else:
-            self._hosts[key] = dict.fromkeys(addresses, name.host)
+            self._hosts[key] = dict.fromkeys(addresses, name.host.removesuffix("."))
             self._ledger.circle.resolved(key, addresses, asked_ms, self._ledger.wake())
         if trouble is not None:
             self._ledger.circle.resolver_failed(key, trouble)
@@ -134,17 +134,21 @@ class PeerStore:
             tuple(
                 address
                 for address, linked in self._links.items()
-                # One that is done has met an error of ours, which the log has: it begins anew.
                 if wanted.get(address) != linked.place or linked.task.done()
             )
         )
         for address, place in wanted.items():
             if address not in self._links:
-                self._links[address] = Linked(place, asyncio.create_task(self._link(place).run()))
+                self._links[address] = Linked(place, asyncio.create_task(self._run_link(place)))
 
-    def _link(self, place: PeerPlace) -> PeerLink:
+    async def _run_link(self, place: PeerPlace) -> None:
         reader = PeerReader(place, self._ledger, self._network, self._clock, self._notes)
-        return PeerLink(reader, self._ledger, self._clock, self._notes, self._told, self._wholes)
+        link = PeerLink(reader, self._ledger, self._clock, self._notes, self._told, self._wholes)
+        try:
+            await link.run()
+        except Exception as error:  # noqa: BLE001
+            # An error of ours must not leave an address unread for ever: with the next resolution it begins anew.
+            self._told.surprise(place.address, error)
 
     async def _end_links(self, addresses: tuple[str, ...]) -> None:
         tasks = []

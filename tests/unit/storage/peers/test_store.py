@@ -250,3 +250,32 @@ async def test_nothing_is_left_of_a_store_that_was_ended() -> None:
     async with nodes(3) as (net, _):
         await net.advance(7_000)
     assert asyncio.all_tasks() == before
+
+
+async def test_a_relay_that_hops_at_every_heartbeat_is_one_pool_and_no_event() -> None:
+    async with nodes(3) as (net, found):
+        await found[0].put("a")
+        for beat in range(20):
+            await net.advance(HEARTBEAT_MS)
+            await found[beat % 3].put("a")
+        for node in found:
+            assert [f"{change.kind}" for change in node.changes if change.kind != "completeness"] == ["added"]
+            assert node.projection.conflicts() == {}
+
+
+async def test_a_split_that_heals_brings_nothing_back_and_loses_nothing() -> None:
+    async with nodes(2) as (net, found):
+        await keep_alive(net, (found[0], "a"), (found[0], "b"), (found[1], "c"), for_ms=20_000)
+        net.cut(found[0].address)
+        await found[0].leave("a", "r")
+        for _ in range(3):
+            await found[0].put("b")
+            await found[1].put("c")
+            await net.advance(HEARTBEAT_MS)
+        assert (found[0].listed, found[1].listed) == (["b"], ["c"])
+        net.heal()
+        await net.advance(2_000)
+        assert [node.listed for node in found] == [["b", "c"]] * 2
+        assert [node.complete for node in found] == [True] * 2
+        added = [change.after.key.dgd_name for change in found[1].changes if change.kind == "added"]
+        assert added.count("a") == 1
