@@ -21,12 +21,11 @@ from tests.support.peers import (
     RawList,
     peers,
 )
-from tests.support.variables import variable
 from tests.support.watching import watching
 
 pytestmark = pytest.mark.integration
 
-RELAYS = 3000 if variable("SOAK_S") else 300
+RELAYS = 300
 CHANGES = 9
 LONG_LEASE_S = 12.0
 """So long that what comes at once, three times over, is well before it."""

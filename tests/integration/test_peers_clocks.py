@@ -130,6 +130,7 @@ def later_and_later(to_s: float) -> Callable[[], float]:
     return lambda: min(to_s, (time.monotonic() - since_s) / 2)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("way", "late_s"), [(held, HELD_S), (later_and_later, LATER_S)])
 async def test_p7_what_is_delivered_late_does_not_lengthen_a_lease(
     late: Late, way: Callable[[float], Callable[[], float]], late_s: float

@@ -119,6 +119,7 @@ async def test_p3_one_that_is_dead_for_good_holds_nothing_after_a_lease(trio: Cl
         assert await trio.agreed((one, two), "a", timeout_s=LEASE_S * MARGIN) > 0
 
 
+@pytest.mark.soak
 async def test_p3_one_that_crashes_over_and_over_does_not_keep_the_others_incomplete(trio: Cluster) -> None:
     one, two, three = trio.peers
 
@@ -168,6 +169,7 @@ async def test_p3_what_a_crashing_one_took_and_nobody_heard_of_is_not_missing_in
     await trio.agreed((one, two), timeout_s=LEASE_S * MARGIN)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("length_s", "lease_s"), [(2.0, 9.0), (LEASE_S + 3, LEASE_S)], ids=["shorter than a lease", "longer than a lease"]
 )
