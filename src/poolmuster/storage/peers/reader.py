@@ -39,7 +39,8 @@ class Said(msgspec.Struct, frozen=True):
 class PeerReader:
     """Reads ``place``.
 
-    ``heard_ms`` is when something of the present read came last, ``whole_heard_ms`` the same of a whole list.
+    ``heard_ms`` is when something of the present answer came last, ``stream_heard_ms`` the same of the present stream,
+    ``whole_heard_ms`` of the present whole list.
     """
 
     def __init__(self, place: PeerPlace, ledger: Ledger, network: PeerNetwork, clock: Clock, notes: PeerNotes) -> None:
@@ -51,6 +52,7 @@ class PeerReader:
         self._limit_bytes = ledger.terms.bytes_limit
         self._feed: PeerFeed | None = None
         self.heard_ms: int | None = None
+        self.stream_heard_ms: int | None = None
         self.whole_heard_ms: int | None = None
         self.boot_id: str | None = None
         """Who was read last."""
@@ -59,6 +61,8 @@ class PeerReader:
 
     @property
     def _after(self) -> tuple[str, int]:
+        if self.boot_id == self._ledger.boot_id:
+            return self.boot_id, self._ledger.merging.journal.seq
         return ("", 0) if self._feed is None else (self._feed.boot_id, self._feed.seq)
 
     async def stream(self) -> AsyncGenerator[bool, None]:
@@ -73,7 +77,7 @@ class PeerReader:
             async for line in lines_of(answer.pieces()):
                 now_ms = self._ledger.wake()
                 batch = self._decode(line)
-                self.heard_ms = now_ms
+                self.stream_heard_ms = now_ms
                 said_ms = transit.said_ms(batch.sent_ms, now_ms)
                 first = first or Said(batch.boot_id, said_ms, batch.sent_ms, batch.up_ms)
                 self._take(batch, said_ms, first, now_ms, again=after[1] == 0)
