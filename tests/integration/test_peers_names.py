@@ -32,6 +32,8 @@ from tests.support.watching import watching
 pytestmark = pytest.mark.integration
 
 FOLLOWED_S = FOLLOWED_WITHIN_S * MARGIN
+ROLLED_LEASE_S = 10.0
+"""So long that what follows in time is told from what a lease ended."""
 
 
 @pytest.fixture
@@ -81,6 +83,37 @@ async def test_p6_an_instance_that_comes_back_at_another_address_is_followed(pai
         await eventually(lambda: one.reads(moved), FOLLOWED_S)
         await moved.register("b", relay_id="b")
         await pair.agreed((one, moved), "a", "b", timeout_s=LEASE_S * MARGIN)
+
+
+@pytest.mark.parametrize("vanishes", [False, True], ids=["whose host lives on", "whose host is gone too"])
+async def test_p6_instances_are_replaced_one_by_one_at_other_addresses(tmp_path: Path, vanishes: bool) -> None:
+    """As a rolling update does it: a new one first, then an old one stops, and after a while it leaves the name."""
+    async with peers(tmp_path, 2, lease_s=ROLLED_LEASE_S) as found, Fleet(HEARTBEAT_S) as fleet:
+        old = found.peers[:]
+        names = ("a", "b", "c")
+        for place, name in enumerate(names):
+            fleet.join(old[place % 2], name)
+        await found.agreed(old, *names)
+        alive = old[:]
+        for leaver in old:
+            machine = await found.machine()
+            alive.append(await found.start(machine))
+            found.name(*(peer.machine.address for peer in alive))
+            await found.agreed(alive, *names, timeout_s=FOLLOWED_S)
+            alive.remove(leaver)
+            for name in names:
+                fleet.places[name] = alive[-1]
+            async with watching(alive[0].url) as watcher:
+                await leaver.program.terminate()
+                if vanishes:
+                    for peer in alive:
+                        await found.lan.cut(leaver.machine, peer.machine)
+                await asyncio.sleep(1)
+                found.name(*(peer.machine.address for peer in alive))
+                # A last word that nobody heard may have been about a pool: that is over when its lease is.
+                await asyncio.sleep(FOLLOWED_WITHIN_S)
+                await found.agreed(alive, *names, timeout_s=FOLLOWED_S + (ROLLED_LEASE_S if vanishes else 0.0))
+                assert watcher.movements == []
 
 
 async def test_p6_addresses_of_both_kinds_are_read(empty: Cluster) -> None:
