@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import churn, credentials, expiry, fanout, heartbeats, lists, memory, table
+from bench import churn, credentials, expiry, fanout, heartbeats, lists, memory, peers, table
 from bench.programs import LOAD_CORE, SERVER_CORE
 from bench.results import Results
 
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[[Results], Awaitable[None]]] = {
     "memory": memory.run,
     "churn": churn.run,
     "table": table.run,
+    "peers": peers.run,
 }
 
 

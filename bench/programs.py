@@ -18,6 +18,8 @@ LOAD_CORE = 1
 LEASE_S = 10
 """Short, as a service that has just started is not at its usual work until a lease has passed."""
 
+HEARTBEAT_S = 3
+
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _CPUCLOCK_SCHED = 2
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  # etcd's data must not wait for a disk
@@ -29,12 +31,13 @@ class Program:
     def __init__(self, process: "subprocess.Popen[bytes]", port: int, folder: Path, *, observed: bool = False) -> None:
         self._process = process
         self.observed = observed
+        self.host = "127.0.0.1"
         self.port = port
         self.folder = folder
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def cpu_s(self) -> float:
         """Time that its threads were on a core, user and system. The kernel counts it in nanoseconds."""
@@ -130,13 +133,19 @@ def _wait_ready(program: Program, process: "subprocess.Popen[bytes]", url: str) 
 
 @contextlib.contextmanager
 def poolmuster(
-    *flags: str, observed: bool = False, lease_s: int = LEASE_S, env: Mapping[str, str] | None = None
+    *flags: str,
+    observed: bool = False,
+    lease_s: int = LEASE_S,
+    heartbeat_s: int = HEARTBEAT_S,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
     """The service. ``observed`` measures each turn of its event loop, at the price of a busy core (`bench.server`)."""
-    port, health_port = free_port(), free_port()
+    port, health_port = port or free_port(), free_port()
     module = "bench.server" if observed else "poolmuster"
     with tempfile.TemporaryDirectory() as name:
-        command = [sys.executable, "-m", module, "serve", "--listen", f"127.0.0.1:{port}"]
+        command = [sys.executable, "-m", module, "serve", "--listen", f"{host}:{port}"]
         command += ["--health-listen", f"127.0.0.1:{health_port}"]
         command += [
             "--limit-pools-per-cluster",
@@ -144,7 +153,7 @@ def poolmuster(
             "--lease-duration-secs",
             str(lease_s),
             "--heartbeat-interval-secs",
-            "3",
+            str(heartbeat_s),
             *flags,
         ]
         if observed:
@@ -152,6 +161,7 @@ def poolmuster(
         with running(
             command, port, "/health/live", Path(name), ready_port=health_port, observed=observed, env=env
         ) as program:
+            program.host = host
             yield program
 
 

@@ -17,7 +17,10 @@ from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.service.projection import Observations, Projection
 from poolmuster.storage.memory import MemoryStore
+from poolmuster.storage.peers.ledger import PeerTerms
+from poolmuster.storage.peers.store import PeerStore
 from tests.support.clock import ManualClock
+from tests.support.peer_network import NAME, FakeNetwork, Net
 from tests.support.registrations import departure, key, registration
 from tests.support.table_server import Table
 from tests.support.table_world import ReadBackStore, ReadingClock
@@ -25,7 +28,15 @@ from tests.support.table_world import ReadBackStore, ReadingClock
 LEASE_MS, HEARTBEAT_MS = 15_000, 5_000
 MakeStore = Callable[[Clock, int, int], RegistrationStore]
 
-STORES: dict[str, MakeStore] = {"memory": MemoryStore}
+
+def lonely_peer_store(clock: Clock, lease_ms: int, heartbeat_ms: int) -> RegistrationStore:
+    """The store of an instance that has peers, of which none is there."""
+    assert isinstance(clock, ManualClock)
+    terms = PeerTerms(names=(NAME,), lease_ms=lease_ms, slack_ms=lease_ms - heartbeat_ms)
+    return PeerStore(network=FakeNetwork(Net(clock), ""), clock=clock, boot_id="boot", terms=terms)
+
+
+STORES: dict[str, MakeStore] = {"memory": MemoryStore, "peers": lonely_peer_store}
 """Each store that needs nothing outside this process, made from a clock, a lease and a heartbeat interval."""
 
 TABLES = {"dynamodb": "table", "dynamodb-on-dynalite": "dynalite_table"}
@@ -100,8 +111,9 @@ class World:
 
     @property
     def source(self) -> Source:
-        """The only source."""
-        (source,) = self.projection.completeness().sources
+        """What is in memory here. Whatever else there is, is fresh."""
+        source, *others = self.projection.completeness().sources
+        assert not [other for other in others if other.reason is not None]
         return source
 
     def lease_ends_in_ms(self, name: str = "a") -> int:

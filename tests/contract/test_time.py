@@ -7,6 +7,7 @@ import pytest
 from poolmuster.model.change import ChangeKind
 from poolmuster.model.source import SourceReason, SourceState
 from poolmuster.storage.memory import MemoryStore
+from poolmuster.storage.peers.store import PeerStore
 from tests.contract.conftest import HEARTBEAT_MS, LEASE_MS, STORES, World
 from tests.support.clock import ManualClock
 from tests.support.registrations import registration
@@ -17,8 +18,21 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 async def memory() -> AsyncIterator[World]:
-    """The rules of warming up are the memory store's own: a table knows at its first read."""
+    """The rules of warming up are the memory store's own: a table knows at its first read.
+
+    With peers, a pause makes more of the list doubtful than what is in memory here.
+    """
     async with World(STORES["memory"]) as world:
+        yield world
+
+
+@pytest.fixture(params=sorted(STORES))
+async def in_memory(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """What holds with peers as well."""
+    async with World(STORES[request.param]) as world:
+        # Where there is a name to be resolved, that has been done.
+        world.complete()
+        world.changes.clear()
         yield world
 
 
@@ -77,34 +91,34 @@ async def test_l4_steps_of_the_wall_clock_change_nothing(world: World) -> None:
     assert world.listed == []
 
 
-async def test_l8_it_is_complete_when_exactly_one_lease_has_passed(memory: World) -> None:
-    started_at_ms = memory.clock.wall_ms()
-    source = memory.source
+async def test_l8_it_is_complete_when_exactly_one_lease_has_passed(in_memory: World) -> None:
+    started_at_ms = in_memory.clock.wall_ms()
+    source = in_memory.source
     assert (source.state, source.reason, source.clears_in_ms) == (SourceState.STALE, SourceReason.WARMING_UP, LEASE_MS)
     assert (source.since_at_ms, source.last_good_at_ms) == (started_at_ms, None)
-    await memory.clock.advance(LEASE_MS - 1)
-    assert not memory.complete()
-    assert memory.source.clears_in_ms == 1
-    await memory.clock.advance(1)
-    assert memory.complete()
-    source = memory.source
+    await in_memory.clock.advance(LEASE_MS - 1)
+    assert not in_memory.complete()
+    assert in_memory.source.clears_in_ms == 1
+    await in_memory.clock.advance(1)
+    assert in_memory.complete()
+    source = in_memory.source
     assert (source.state, source.reason, source.clears_in_ms) == (SourceState.FRESH, None, None)
     assert source.since_at_ms == started_at_ms + LEASE_MS
 
 
-async def test_l8_watchers_are_told_that_it_is_complete_though_nobody_asks(memory: World) -> None:
-    await memory.clock.advance(LEASE_MS + 100)
-    assert memory.told == ["completeness"]
-    assert memory.changes[0].sources[0].state is SourceState.FRESH
+async def test_l8_watchers_are_told_that_it_is_complete_though_nobody_asks(in_memory: World) -> None:
+    await in_memory.clock.advance(LEASE_MS + 100)
+    assert in_memory.told == ["completeness"]
+    assert in_memory.changes[0].sources[0].state is SourceState.FRESH
 
 
-async def test_l8_whoever_asks_first_does_not_run_ahead_of_the_watchers(memory: World) -> None:
-    await memory.clock.advance(LEASE_MS - 1)
-    memory.clock.jump(1)
-    assert memory.complete()
-    assert memory.told == ["completeness"]
-    await memory.clock.advance(1000)
-    assert memory.told == ["completeness"]
+async def test_l8_whoever_asks_first_does_not_run_ahead_of_the_watchers(in_memory: World) -> None:
+    await in_memory.clock.advance(LEASE_MS - 1)
+    in_memory.clock.jump(1)
+    assert in_memory.complete()
+    assert in_memory.told == ["completeness"]
+    await in_memory.clock.advance(1000)
+    assert in_memory.told == ["completeness"]
 
 
 async def test_l5_after_a_pause_over_the_slack_the_list_is_not_complete_for_a_lease(memory: World) -> None:
@@ -138,32 +152,32 @@ async def test_l5_the_timer_notices_a_pause_by_itself(memory: World) -> None:
     assert memory.changes[1].sources[0].reason is SourceReason.WARMING_UP
 
 
-async def test_l5_a_pause_while_warming_up_does_not_count_as_time_in_which_relays_were_heard(memory: World) -> None:
-    await memory.clock.advance(1000)
-    memory.clock.jump(8000)
-    await memory.clock.advance(LEASE_MS - 1000 - 1)
-    assert not memory.complete()
-    await memory.clock.advance(1)
-    assert memory.complete()
+async def test_l5_a_pause_while_warming_up_does_not_count_as_time_in_which_relays_were_heard(in_memory: World) -> None:
+    await in_memory.clock.advance(1000)
+    in_memory.clock.jump(8000)
+    await in_memory.clock.advance(LEASE_MS - 1000 - 1)
+    assert not in_memory.complete()
+    await in_memory.clock.advance(1)
+    assert in_memory.complete()
 
 
-async def test_l7_a_pause_removes_nothing_and_the_list_stays_while_it_warms_up(memory: World) -> None:
-    await memory.keep_alive("a", "b", for_ms=20_000)
-    memory.clock.jump(60_000)
-    assert not memory.complete()
-    assert memory.listed == ["a", "b"]
+async def test_l7_a_pause_removes_nothing_and_the_list_stays_while_it_warms_up(in_memory: World) -> None:
+    await in_memory.keep_alive("a", "b", for_ms=20_000)
+    in_memory.clock.jump(60_000)
+    assert not in_memory.complete()
+    assert in_memory.listed == ["a", "b"]
 
 
-async def test_what_is_remembered_of_pools_that_are_gone_is_forgotten(memory: World) -> None:
-    store = memory.store
-    assert isinstance(store, MemoryStore)
-    await memory.put("a")
-    await memory.leave("a", relay_id="r")
-    await memory.clock.advance(60_000)
+async def test_what_is_remembered_of_pools_that_are_gone_is_forgotten(in_memory: World) -> None:
+    store = in_memory.store
+    assert isinstance(store, MemoryStore | PeerStore)
+    await in_memory.put("a")
+    await in_memory.leave("a", relay_id="r")
+    await in_memory.clock.advance(60_000)
     assert len(store) == 1
-    memory.clock.jump(HOUR_MS)
-    await memory.put("b")
-    await memory.clock.advance(LEASE_MS + 1000)
+    in_memory.clock.jump(HOUR_MS)
+    await in_memory.put("b")
+    await in_memory.clock.advance(LEASE_MS + 1000)
     assert len(store) == 1
 
 

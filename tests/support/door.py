@@ -14,7 +14,7 @@ CHUNK_BYTES = 65_536
 
 async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     """Carry one direction to its end, and pass the end on."""
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(OSError):  # of which one that is no longer connected is no ConnectionError
         while chunk := await source.read(CHUNK_BYTES):
             sink.write(chunk)
             await sink.drain()

@@ -6,6 +6,8 @@ leads to one port inside.
 
 import asyncio
 import contextlib
+import ctypes
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -24,6 +26,9 @@ print("up", flush=True)
 signal.pause()
 """
 
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
 
 class PrivateNetwork:
     """The network, kept up by one waiting process. Needs root (`tests.support.parts.PRIVATE_NETWORK`)."""
@@ -40,6 +45,24 @@ class PrivateNetwork:
 
     async def __aexit__(self, *_: object) -> None:
         await self._holder.reap()
+
+    @property
+    def pid(self) -> int:
+        """The process that keeps it up."""
+        return self._holder.pid
+
+    def socket(
+        self, kind: socket.SocketKind = socket.SOCK_STREAM, family: socket.AddressFamily = socket.AF_INET
+    ) -> socket.socket:
+        """A socket of this process that is inside, not blocking: where a socket was made is where it stays."""
+        with Path("/proc/thread-self/ns/net").open() as here, Path(f"/proc/{self.pid}/ns/net").open() as inside:
+            _enter(inside.fileno())
+            try:
+                made = socket.socket(family, kind)
+            finally:
+                _enter(here.fileno())
+        made.setblocking(False)
+        return made
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -66,3 +89,10 @@ class PrivateNetwork:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
+
+
+def _enter(network: int) -> None:
+    """Take this thread into another network namespace. Nothing else of this thread may run until it is back."""
+    if _libc.setns(network, _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -80,6 +80,22 @@ def _private_network() -> Path | None:
     return Path(unshare) if allowed.returncode == 0 else None
 
 
+def _lan() -> Path | None:
+    if _private_network() is None or (ip := shutil.which("ip")) is None:
+        return None
+    # Two networks with a link between them, resolvers of their own, and packets that are dropped on the way.
+    wanted = "ip link add name near type veth peer name far && ip rule add from 10.77.1.2 blackhole"
+    tried = subprocess.run(
+        ["unshare", "--net", "--mount", "sh", "-c", wanted], check=False, capture_output=True, timeout=10
+    )
+    return Path(ip) if tried.returncode == 0 else None
+
+
+def _time_namespace() -> Path | None:
+    path = Path("/proc/self/ns/time")
+    return path if path.exists() and os.geteuid() == 0 else None
+
+
 DYNAMO = Part("NVIDIA Dynamo", _dynamo_python, "'make parts' installs it (690 MB)")
 BOTOCORE = Part("botocore", _module("botocore"), "it comes with the extra 'dynamodb'")
 DYNALITE = Part("dynalite", _dynalite, "'make parts' installs it by npm, which Debian has")
@@ -89,3 +105,5 @@ OPENSSL = Part("openssl", _program("openssl"), "install Debian's openssl")
 NGINX = Part("nginx", _program("nginx"), "'make parts' installs Debian's nginx-light")
 CHROMIUM = Part("Chromium", _program("chromium"), "install Debian's chromium")
 PRIVATE_NETWORK = Part("a private network namespace", _private_network, "it needs root and util-linux's unshare")
+LAN = Part("a network of machines", _lan, "it needs root, util-linux's unshare and Debian's iproute2")
+TIME_NAMESPACE = Part("a time namespace", _time_namespace, "it needs root and Linux 5.6")

@@ -233,6 +233,13 @@ class Service:
         """``DELETE /pools/{key}``."""
         return await self.request("DELETE", path_of(PoolKey(cluster, "n", name)) + query)
 
+    async def follow_as_peer(self, headers: dict[str, str] | None = None) -> Stream:
+        """Open a stream as a peer does."""
+        stream = Stream(self.app, "/peer/v1/stream", {"accept": NDJSON, **(headers or {})})
+        self.streams.append(stream)
+        await self.clock.settle()
+        return stream
+
     async def watch(
         self, query: str = "", last_id: str | None = None, *, sse: bool = True, headers: dict[str, str] | None = None
     ) -> Stream:

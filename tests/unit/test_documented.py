@@ -13,15 +13,17 @@ from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
 from poolmuster.cli.options import HELP_EPILOG, Command, Group, Option
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.model.errors import PoolmusterError
+from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH
 from poolmuster.wiring.front import Front
 from poolmuster.wiring.front_settings import FrontSettings, OidcSettings
+from poolmuster.wiring.peer_metrics import PeerMetrics
 from poolmuster.wiring.table_metrics import TableMetrics
 from tests.support.parts import ROOT
 from tests.support.pki import Authority
 from tests.support.service import Service
 
 PAGES_OF = {
-    "serve": ("operations.md", "credentials.md", "dynamodb.md"),
+    "serve": ("operations.md", "credentials.md", "dynamodb.md", "peers.md"),
     "relay": ("relay.md", "credentials.md"),
     "table": ("dynamodb.md",),
     "token": ("credentials.md",),
@@ -31,6 +33,7 @@ PAGES = (
     "operations.md",
     "credentials.md",
     "dynamodb.md",
+    "peers.md",
     "relay.md",
     "client.md",
     "api.md",
@@ -101,6 +104,7 @@ async def test_every_metric_of_the_service_is_documented_with_its_labels(tmp_pat
         answer = await service.get("/pools")
         assert answer.status == 200
         TableMetrics(service.metrics.registry)
+        PeerMetrics(service.metrics.registry)
         Front(settings, HttpLimits(), service.clock).measure(service.metrics.registry)
         shown = {}
         for family in service.metrics.registry.collect():
@@ -126,6 +130,12 @@ def test_every_route_is_documented() -> None:
     for path, item in document()["paths"].items():
         for method in sorted({"get", "post", "delete", "put"} & item.keys()):
             assert re.search(rf"`{method.upper()} {re.escape(path)}[?`]", text), f"{method.upper()} {path}"
+
+
+def test_so_is_what_only_peers_read() -> None:
+    for path in (LIST_PATH, FEED_PATH, STREAM_PATH):
+        assert re.search(rf"`GET {path}[?`]", section("peers.md", "The protocol"))
+        assert path not in document()["paths"]
 
 
 def test_every_exit_code_is_documented_and_told_by_the_help() -> None:

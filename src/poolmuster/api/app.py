@@ -12,9 +12,10 @@ from poolmuster.api.lists import Lists
 from poolmuster.api.meta import Meta
 from poolmuster.api.metrics import InstanceCollector, Metrics
 from poolmuster.api.pages import page_routes
+from poolmuster.api.peers import Peers
 from poolmuster.api.pools import Pools
 from poolmuster.api.watch import Watch
-from poolmuster.httpd.gate import EntryRules
+from poolmuster.httpd.gate import EntryRules, Gate
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.paths import Paths
 from poolmuster.httpd.probes import Readiness, live
@@ -77,6 +78,7 @@ def build_apps(
         Route("/health/live", Resource(GET=live)),
         Route("/health/ready", Resource(GET=readiness.reasoned)),
         *page_routes(),
+        *_peer_routes(instance, gate, limits),
     ]
     health = [
         Route("/health/live", Resource(GET=live)),
@@ -97,6 +99,17 @@ def build_apps(
     return Apps(
         main=shell(Paths(main, not_found=_not_found, guard=guard), loopback_only=rules.loopback_only),
         health=shell(Paths(health, not_found=_only_health), loopback_only=rules.health_loopback_only),
+    )
+
+
+def _peer_routes(instance: Instance, gate: Gate, limits: ApiLimits) -> tuple[Route, ...]:
+    """What instances tell each other, where there are others: no part of the public interface."""
+    if instance.sharing is None:
+        return ()
+    peers = Peers(instance, instance.sharing, gate, limits.streams)
+    return tuple(
+        Route(f"/peer/v1/{name}", gate.guard(Resource(asgi={"GET": app}), GET=Role.PEER))
+        for name, app in (("list", peers.whole), ("feed", peers.feed), ("stream", peers.stream))
     )
 
 

@@ -10,11 +10,19 @@ from poolmuster.cli.front_options import front_options, front_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option, refuse_foreign
+from poolmuster.cli.peer_options import peer_options, peer_settings, refuse_peers
 from poolmuster.cli.values import POSITIVE_SECONDS, SECONDS, PairType
 from poolmuster.model.registration import url_fault
 from poolmuster.model.wire import RouterReplica
 from poolmuster.wiring.logging import configure_logging
-from poolmuster.wiring.settings import DynamoSettings, FrontSettings, ServeLimits, ServeSettings, UsageError
+from poolmuster.wiring.settings import (
+    DynamoSettings,
+    FrontSettings,
+    PeerSettings,
+    ServeLimits,
+    ServeSettings,
+    UsageError,
+)
 
 DEFAULTS = ServeSettings()
 
@@ -100,6 +108,7 @@ def _limit_options(function: Any) -> Any:
     group=REGISTRATIONS,
     help="A router replica that relays should know of. Repeatable.",
 )
+@peer_options()
 @dynamodb_options()
 @_limit_options
 @logging_options
@@ -110,6 +119,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
         if (fault := url_fault(url)) is not None:
             fail_usage(ctx, "--router", f"the URL of {router_id!r}, {url!r}, {fault}.")
     if flags["registration_storage"] == "dynamodb":
+        refuse_peers(ctx)
         dynamodb = dynamodb_settings(ctx, flags)
     else:
         refuse_dynamodb(ctx)
@@ -117,7 +127,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     front = front_settings(ctx, flags)
     if front.auth_tokens is None:
         refuse_foreign(ctx, "--auth-tokens", ["--limit-streams-per-credential"])
-    settings = settings_of(flags, front, dynamodb)
+    settings = settings_of(flags, front, dynamodb, peer_settings(ctx, flags))
     try:
         settings.check()
     except UsageError as error:
@@ -141,13 +151,19 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     return ExitCode.GOOD
 
 
-def settings_of(flags: dict[str, Any], front: FrontSettings, dynamodb: DynamoSettings | None = None) -> ServeSettings:
+def settings_of(
+    flags: dict[str, Any],
+    front: FrontSettings,
+    dynamodb: DynamoSettings | None = None,
+    peers: PeerSettings = DEFAULTS.peers,
+) -> ServeSettings:
     """The flags as settings, not yet checked against each other."""
     return ServeSettings(
         front=front,
         pool_discovery=flags["pool_discovery"],
         registration_storage=flags["registration_storage"],
         dynamodb=dynamodb,
+        peers=peers,
         heartbeat_interval_s=flags["heartbeat_interval_secs"],
         lease_duration_s=flags["lease_duration_secs"],
         routers=tuple(RouterReplica(*pair) for pair in flags["routers"]),

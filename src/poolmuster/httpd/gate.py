@@ -57,6 +57,13 @@ class Gate:
         except NotProved as error:
             raise Unauthenticated(NOT_KNOWN, by_connection=isinstance(admission.proof, CertificateProof)) from error
 
+    def may_still(self, admission: Admission, role: Role) -> bool:
+        """Whether somebody who was let in before would be let in again, and has ``role``."""
+        try:
+            return self.renew(admission).principal.may(role)
+        except Unauthenticated:
+            return False
+
     def guard(self, app: ASGIApp, **roles: Role) -> ASGIApp:
         """``app`` behind the gate: each method needs the role given for it, ``HEAD`` that of ``GET``.
 

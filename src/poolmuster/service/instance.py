@@ -4,6 +4,7 @@ import msgspec
 
 from poolmuster.model.wire import RouterReplica
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.sharing import Sharing
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.service.projection import Projection
 from poolmuster.service.publisher import Publisher
@@ -39,6 +40,7 @@ class Instance:
         registrar: Registrar,
         views: Views,
         publisher: Publisher,
+        sharing: Sharing | None = None,
     ) -> None:
         self.facts = facts
         self.clock = clock
@@ -47,6 +49,8 @@ class Instance:
         self.registrar = registrar
         self.views = views
         self.publisher = publisher
+        self.sharing = sharing
+        """What peers read, where there are to be any."""
         self.stopping = False
         self.stopping_streams = False
 

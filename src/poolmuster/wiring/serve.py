@@ -28,7 +28,9 @@ from poolmuster.service.projection import Observations, Projection
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
+from poolmuster.storage.peers.store import PeerStore
 from poolmuster.wiring.front import HEALTH_CONNECTIONS, Front
+from poolmuster.wiring.peer_metrics import PeerMetrics
 from poolmuster.wiring.settings import ServeSettings
 from poolmuster.wiring.stores import build_store
 from poolmuster.wiring.table_metrics import TableMetrics
@@ -53,7 +55,13 @@ def new_boot_id() -> str:
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
     """The parts of one instance, none of them started. Raises `UsageError`, `StoreUnusable`."""
-    store = build_store(settings, clock, boot_id, TableMetrics(metrics.registry) if settings.dynamodb else None)
+    store = build_store(
+        settings,
+        clock,
+        boot_id,
+        TableMetrics(metrics.registry) if settings.dynamodb else None,
+        PeerMetrics(metrics.registry) if settings.peers.services else None,
+    )
     publisher = Publisher(clock, metrics.published)
     limits = settings.limits
     history = History(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
@@ -83,6 +91,7 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         registrar=registrar,
         views=Views(projection.listing, history),
         publisher=publisher,
+        sharing=store.sharing if isinstance(store, PeerStore) else None,
     )
 
 

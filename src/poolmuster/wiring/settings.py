@@ -3,11 +3,12 @@
 import msgspec
 
 from poolmuster.httpd.limits import HttpLimits
+from poolmuster.model.address import Address
 from poolmuster.model.wire import RouterReplica
 from poolmuster.service.registrar import RegistrarLimits
 from poolmuster.wiring.front_settings import FrontSettings, UsageError
 
-__all__ = ["DynamoSettings", "FrontSettings", "ServeLimits", "ServeSettings", "UsageError"]
+__all__ = ["DynamoSettings", "FrontSettings", "PeerSettings", "ServeLimits", "ServeSettings", "UsageError"]
 
 MAX_LEASE_S = 86_400
 HTTP = HttpLimits()
@@ -59,6 +60,18 @@ class DynamoSettings(msgspec.Struct, frozen=True, kw_only=True):
     endpoint_url: str | None = None
 
 
+class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the other instances are, and what is shown to them; without ``services`` there are none.
+
+    A service without a port (0) is at the port that is listened on.
+    """
+
+    services: tuple[Address, ...] = ()
+    expect: int = 0
+    token_file: str | None = None
+    ca_cert: str | None = None
+
+
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``poolmuster serve`` was told."""
 
@@ -66,6 +79,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     pool_discovery: str = "registrations"
     registration_storage: str = "memory"
     dynamodb: DynamoSettings | None = None
+    peers: PeerSettings = PeerSettings()
     heartbeat_interval_s: float = 5.0
     lease_duration_s: float = 15.0
     routers: tuple[RouterReplica, ...] = ()
@@ -80,8 +94,15 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def heartbeat_interval_ms(self) -> int:
         return round(self.heartbeat_interval_s * 1000)
 
+    @property
+    def peer_services(self) -> tuple[Address, ...]:
+        """The peers' names, each with its port."""
+        port = self.front.listen.port
+        return tuple(each if each.port else Address(each.host, port) for each in self.peers.services)
+
     def check(self) -> None:
         """Raise `UsageError` where the settings contradict each other."""
+        self._check_peers()
         if self.heartbeat_interval_ms <= 0:
             raise UsageError("--heartbeat-interval-secs must be above zero")
         if self.lease_duration_s > MAX_LEASE_S:
@@ -95,3 +116,15 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         for router_id in ids:
             if ids.count(router_id) > 1:
                 raise UsageError(f"--router names {router_id!r} twice")
+
+    def _check_peers(self) -> None:
+        if self.peers.services and self.dynamodb is not None:
+            raise UsageError("--peer-service is for --registration-storage memory: a table is shared as it is")
+        names = [str(each) for each in self.peer_services]
+        for each in self.peer_services:
+            if not each.port:
+                raise UsageError(f"--peer-service {each.host} needs a port, as --listen leaves it open")
+            if names.count(str(each)) > 1:
+                raise UsageError(f"--peer-service names {each} twice")
+        if self.peers.ca_cert is not None and self.front.tls_cert_path is None:
+            raise UsageError("--peer-ca-cert needs --tls-cert-path: without it peers are spoken to in the clear")

@@ -3,10 +3,17 @@
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.storage.dynamodb.notes import TableNotes
 from poolmuster.storage.memory import MemoryStore
+from poolmuster.storage.peers.credentials import PeerCredentials, PeerFiles
+from poolmuster.storage.peers.ledger import PeerTerms
+from poolmuster.storage.peers.names import PeerName
+from poolmuster.storage.peers.network import HttpNetwork
+from poolmuster.storage.peers.notes import PeerNotes
+from poolmuster.storage.peers.store import PeerStore
 from poolmuster.wiring.settings import DynamoSettings, ServeSettings, UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +29,50 @@ class StoreUnusable(Exception):
 
 
 def build_store(
-    settings: ServeSettings, clock: Clock, boot_id: str, notes: TableNotes | None = None
+    settings: ServeSettings,
+    clock: Clock,
+    boot_id: str,
+    notes: TableNotes | None = None,
+    peer_notes: PeerNotes | None = None,
 ) -> RegistrationStore:
     """The store that ``settings`` name, not yet running. Raises `StoreUnusable`, `UsageError`.
 
-    ``notes`` are told what a table store does.
+    ``notes`` are told what a table store does, ``peer_notes`` what one with peers does.
     """
+    if settings.peers.services:
+        return _peer_store(settings, clock, boot_id, peer_notes or PeerNotes())
     if settings.dynamodb is None:
         return MemoryStore(clock, settings.lease_ms, settings.heartbeat_interval_ms)
     return _dynamo_store(settings.dynamodb, settings, clock, boot_id, notes or TableNotes())
+
+
+def _peer_store(settings: ServeSettings, clock: Clock, boot_id: str, notes: PeerNotes) -> PeerStore:
+    front, peers = settings.front, settings.peers
+    tls = front.tls_cert_path is not None and front.tls_key_path is not None
+    files = PeerFiles(
+        tls=tls,
+        token=peers.token_file,
+        authorities=peers.ca_cert,
+        pair=(str(front.tls_cert_path), str(front.tls_key_path)) if tls else None,
+    )
+    try:
+        credentials = PeerCredentials(files, clock)
+    except InvalidInput as error:
+        raise UsageError(f"--peer-service: {error.detail.rstrip('.')}") from error
+    return PeerStore(
+        network=HttpNetwork(credentials),
+        clock=clock,
+        boot_id=boot_id,
+        terms=PeerTerms(
+            names=tuple(PeerName(each.host, each.port) for each in settings.peer_services),
+            lease_ms=settings.lease_ms,
+            slack_ms=settings.lease_ms - settings.heartbeat_interval_ms,
+            expect=peers.expect,
+            pools_limit=2 * settings.limits.pools,
+            bytes_limit=2 * settings.limits.registrations_bytes,
+        ),
+        notes=notes,
+    )
 
 
 def open_place(table: DynamoSettings, what: str) -> "tuple[Session, Place]":

@@ -1,0 +1,62 @@
+"""What is remembered for an hour of pools that are not live: a late heartbeat of a relay that left is refused."""
+
+from collections import OrderedDict
+
+import msgspec
+
+from poolmuster.model.key import PoolKey
+
+REMEMBERED_MS = 3_600_000
+"""How long past its lease a key is remembered."""
+
+RECORDS_LIMIT = 100_000
+"""How many keys are remembered."""
+
+FORGOTTEN_A_TURN = 1_000
+
+
+class Record(msgspec.Struct, gc=False):
+    """Who registered last, and who left since, by its id."""
+
+    relay_id: str | None
+    left_relay_id: str | None
+    at_ms: int
+
+
+class Records:
+    """Records in the order of their last event. A lease is ``lease_ms``."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self._records: OrderedDict[PoolKey, Record] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def get(self, key: PoolKey) -> Record | None:
+        return self._records.get(key)
+
+    def put(self, key: PoolKey, record: Record) -> None:
+        self._records[key] = record
+
+    def pop(self, key: PoolKey) -> None:
+        self._records.pop(key, None)
+
+    def leave(self, key: PoolKey, relay_id: str | None, now_ms: int) -> bool:
+        """``relay_id`` leaves, or an operator takes the pool away. Returns whether there is a record of it."""
+        record = self._records.get(key)
+        if record is None:
+            return False
+        if relay_id is None or relay_id == record.relay_id:
+            record.left_relay_id, record.at_ms = relay_id, now_ms
+            self._records.move_to_end(key)
+        return True
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what is over, a bounded number a turn."""
+        horizon_ms = now_ms - self._lease_ms - REMEMBERED_MS
+        for _ in range(min(FORGOTTEN_A_TURN, len(self._records))):
+            key, record = next(iter(self._records.items()))
+            if record.at_ms > horizon_ms and len(self._records) <= RECORDS_LIMIT:
+                return
+            del self._records[key]

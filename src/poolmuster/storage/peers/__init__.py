@@ -1,0 +1,1 @@
+"""The memory store of several instances: each takes registrations, all list all of them."""

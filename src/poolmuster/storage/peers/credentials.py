@@ -1,0 +1,82 @@
+"""What this instance shows its peers, and whom it takes for one: files that are read again when they change."""
+
+import ssl
+
+import msgspec
+import structlog
+
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.trust import parse_authorities, parse_pair, show, trusting_the_system
+from poolmuster.ports.watched_file import WatchedFiles, parse_token
+
+LOOK_INTERVAL_MS = 1_000
+
+log = structlog.get_logger("poolmuster.peers")
+
+
+class PeerFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths. ``tls``: peers are spoken to by HTTPS. ``pair`` is the certificate of this instance, and its key."""
+
+    tls: bool = False
+    token: str | None = None
+    authorities: str | None = None
+    pair: tuple[str, str] | None = None
+
+
+class PeerCredentials:
+    """`authorization` and `context` for the next connection. Raises `InvalidInput`, which names the file."""
+
+    def __init__(self, files: PeerFiles, clock: Clock) -> None:
+        self._clock = clock
+        self._token = None if files.token is None else WatchedFiles([files.token], parse_token)
+        self._authorities: WatchedFiles[bytes] | None = None
+        self._pair: WatchedFiles[bytes] | None = None
+        if files.tls and files.authorities is not None:
+            self._authorities = WatchedFiles([files.authorities], _authorities)
+        if files.tls and files.pair is not None and files.token is None:
+            # Not beside a token: a server that cannot verify a certificate ends the handshake, whatever comes after.
+            self._pair = WatchedFiles(files.pair, parse_pair)
+        self.context: ssl.SSLContext | None = self._make_context() if files.tls else None
+        self._next_look_ms = clock.monotonic_ms() + LOOK_INTERVAL_MS
+
+    @property
+    def authorization(self) -> str | None:
+        """The header's value."""
+        return None if self._token is None else f"Bearer {self._token.value}"
+
+    @property
+    def shows_certificate(self) -> bool:
+        """Whether this instance shows its certificate to whoever asks for one."""
+        return self._pair is not None
+
+    def look(self) -> None:
+        """Read the files again, once a second at most."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._next_look_ms:
+            return
+        self._next_look_ms = now_ms + LOOK_INTERVAL_MS
+        if self._token is not None and self._token.refresh():
+            _tell(self._token.paths, self._token.problem)
+        for files in (self._authorities, self._pair):
+            if files is not None and files.refresh():
+                _tell(files.paths, files.problem)
+                if files.problem is None:
+                    self.context = self._make_context()
+
+    def _make_context(self) -> ssl.SSLContext:
+        context = trusting_the_system() if self._authorities is None else parse_authorities(self._authorities.value)
+        if self._pair is not None:
+            show(context, self._pair.value)
+        return context
+
+
+def _tell(paths: tuple[str, ...], problem: str | None) -> None:
+    if problem is None:
+        log.info("Credentials towards peers were read again", files=list(paths))
+    else:
+        log.warning("A file of credentials towards peers is not usable; what it last held stays in use", why=problem)
+
+
+def _authorities(content: bytes) -> bytes:
+    parse_authorities(content)
+    return content

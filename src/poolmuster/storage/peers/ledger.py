@@ -1,0 +1,159 @@
+"""The ledger: the one place where what was registered here, heard and found out comes together, on this clock.
+
+Whatever runs after a pause of the process notices the pause first (rule L5).
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from poolmuster.core.circle import Circle
+from poolmuster.core.claims import Claim, Leaving
+from poolmuster.core.merging import Merging
+from poolmuster.core.pauses import TICK_MS, PauseMeter
+from poolmuster.core.peer_messages import Statement
+from poolmuster.core.reading import Reading
+from poolmuster.model.change import Departure
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Registration
+from poolmuster.model.source import Source, is_complete
+from poolmuster.ports.clock import Clock
+from poolmuster.ports.store import StoreObserver
+from poolmuster.storage.peers.names import PeerName
+
+SOURCES_KEPT_MS = 50
+"""How long they are taken to be fresh without a look: every answer of the service asks, and they are a dozen."""
+
+
+class PeerTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What an instance with peers is told: their names, its leases, how many instances there are to be (0: any number).
+
+    The last two bound what is held of what peers say: pools in all, and bytes of each peer's. Both are to be twice what
+    an instance takes itself: several that are nearly full may each let somebody in at once.
+    """
+
+    names: tuple[PeerName, ...]
+    lease_ms: int
+    slack_ms: int
+    expect: int = 0
+    pools_limit: int = 40_000
+    bytes_limit: int = 512 * 1024 * 1024
+
+
+class Ledger:
+    """Puts `Merging` and `Circle` together for one boot. `circle` is changed through the methods here alone."""
+
+    def __init__(self, clock: Clock, boot_id: str, terms: PeerTerms) -> None:
+        now_ms = clock.monotonic_ms()
+        self._clock = clock
+        self.terms = terms
+        self.boot_id = boot_id
+        self.started_ms = now_ms
+        self.merging = Merging(boot_id, terms.lease_ms)
+        self.circle = Circle(
+            boot_id=boot_id,
+            names=tuple(map(str, terms.names)),
+            lease_ms=terms.lease_ms,
+            slack_ms=terms.slack_ms,
+            now_ms=now_ms,
+            expect=terms.expect,
+        )
+        self._forgotten_ms = now_ms
+        self._meter = PauseMeter(now_ms)
+        self._observer: StoreObserver | None = None
+        self._sources: tuple[Source, ...] = ()
+        self._sources_ms: int | None = None
+        self.on_news: Callable[[], None] = lambda: None
+        """Called when something happened here that peers should hear of at once."""
+
+    def attach(self, observer: StoreObserver) -> None:
+        self._observer = observer
+
+    @property
+    def observer(self) -> StoreObserver:
+        """Who is told."""
+        assert self._observer is not None, "a store is attached before it is used"
+        return self._observer
+
+    @property
+    def up_ms(self) -> int:
+        """How long this boot has been up."""
+        return self._clock.monotonic_ms() - self.started_ms
+
+    def wake(self) -> int:
+        """The time now, once a pause that nobody noticed yet is accounted for."""
+        now_ms = self._clock.monotonic_ms()
+        self._pause(now_ms, self._meter.check(now_ms))
+        return now_ms
+
+    def changed(self) -> None:
+        """The circle changed: sources are to be looked at anew."""
+        self._sources_ms = None
+
+    def _pause(self, now_ms: int, credit_ms: int) -> None:
+        if credit_ms:
+            self.merging.paused(now_ms, credit_ms)
+            self.circle.paused(now_ms, credit_ms)
+            self.observer.observe(Reading(started_ms=now_ms, credit_ms=credit_ms, ends_leases=False))
+            self.changed()
+
+    def put(self, registration: Registration) -> None:
+        """Take a registration. Raises `RelayLeft`."""
+        self._take(self.merging.put(registration, self.wake()))
+
+    def leave(self, departure: Departure) -> None:
+        """Take a deregistration, if it acts."""
+        if (reading := self.merging.leave(departure, self.wake())) is not None:
+            self._take(reading)
+
+    def _take(self, reading: Reading) -> None:
+        self.observer.observe(reading)
+        journal = self.merging.journal
+        if journal.news_seq == journal.seq:
+            self.on_news()
+
+    def hear(self, said: Sequence[Claim | Leaving], now_ms: int) -> int:
+        """Take in what peers said. Returns how much was left out, as there are too many pools already."""
+        heard = said
+        room = self.terms.pools_limit - self.merging.live
+        if room < len(said):
+            heard = []
+            for each in said:
+                if self.merging.knows(_key_of(each)):
+                    heard.append(each)
+                elif room > 0:
+                    room -= 1
+                    heard.append(each)
+        self.observer.observe(self.merging.hear(heard, now_ms))
+        return len(said) - len(heard)
+
+    def tick(self) -> int:
+        """What the timer does, and it alone: leases end, what is over is forgotten. Returns the time."""
+        now_ms = self._clock.monotonic_ms()
+        self._pause(now_ms, self._meter.tick(now_ms))
+        self.observer.observe(Reading(started_ms=now_ms))
+        if now_ms - self._forgotten_ms >= TICK_MS:
+            # Not with every end of a lease: it looks at a thousand pools, most of which go on.
+            self._forgotten_ms = now_ms
+            self.merging.forget(now_ms)
+        return now_ms
+
+    def statement(self, now_ms: int) -> Statement:
+        """How far the list here can be trusted."""
+        return self.circle.statement(now_ms)
+
+    def sources(self, now_ms: int) -> tuple[Source, ...]:
+        """Every source of the list; the same object for as long as nothing is new."""
+        if self._meter.overdue(now_ms):
+            self.wake()
+        if self._sources_ms is None or not 0 <= now_ms - self._sources_ms < SOURCES_KEPT_MS:
+            found = self.circle.sources(now_ms, self._clock.wall_ms())
+            # What is not fresh is looked at each time: it says how long it will be so.
+            self._sources_ms = now_ms if is_complete(found) else None
+            if found != self._sources:
+                self._sources = found
+        return self._sources
+
+
+def _key_of(said: Claim | Leaving) -> PoolKey:
+    return said.departure.key if isinstance(said, Leaving) else said.registration.key

@@ -1,0 +1,125 @@
+"""Messages as lines of JSON: written short, and read with nothing taken on trust."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from poolmuster.core.peer_messages import Batch, Left, Registered, Statement, WholeList
+from poolmuster.model.registration import BODY_LIMIT_BYTES
+from poolmuster.storage.peers.trouble import bad_answer
+
+WORK_A_LINE = 200
+"""What a line may cost to read, in renewals: two or three milliseconds."""
+
+REGISTERED_WORK = 8
+"""A registration that comes whole costs as much as so many renewals."""
+
+BYTES_A_LINE = 64 * 1024
+"""Registrations that a line may hold when another one is begun."""
+
+LINE_LIMIT_BYTES = BYTES_A_LINE + BODY_LIMIT_BYTES + 256 * 1024
+ENTRIES_LIMIT = 500
+ROWS_LIMIT = 1_000
+TEXT_LIMIT = 4_096
+LONGEST_LEASE_MS = 86_400_000
+LONGEST_MS = 10 * LONGEST_LEASE_MS
+CLOCK_LIMIT_MS = 2**53
+AHEAD_LIMIT_MS = 60_000
+"""How far ahead of a clock a claim may stand, as each comes after all that was known of its pool."""
+
+M = TypeVar("M", Batch, WholeList)
+
+encode = msgspec.json.Encoder().encode
+_batch = msgspec.json.Decoder(Batch)
+_whole = msgspec.json.Decoder(WholeList)
+
+
+def decode_batch(line: bytes) -> Batch:
+    """Raises `PeerTrouble`."""
+    batch = _decode(_batch, line)
+    if not 0 <= batch.after <= batch.seq < CLOCK_LIMIT_MS:
+        raise bad_answer("It numbers what happened in a way that cannot be.")
+    return batch
+
+
+def decode_whole(line: bytes) -> WholeList:
+    """Raises `PeerTrouble`."""
+    return _decode(_whole, line)
+
+
+def _decode(decoder: "msgspec.json.Decoder[M]", line: bytes) -> M:
+    try:
+        message = decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise bad_answer(f"It does not speak as a peer does: {str(error)[:200]}.") from error
+    if not _is_sane(message):
+        raise bad_answer("It says what no instance says.")
+    return message
+
+
+def _is_sane(message: Batch | WholeList) -> bool:
+    return (
+        0 < len(message.boot_id) <= TEXT_LIMIT
+        and 0 <= message.up_ms < CLOCK_LIMIT_MS
+        and abs(message.sent_ms) < CLOCK_LIMIT_MS
+        and len(message.entries) <= ENTRIES_LIMIT
+        and _is_sane_statement(message.statement)
+        and all(map(_is_sane_entry, message.entries))
+    )
+
+
+def _is_sane_statement(statement: Statement) -> bool:
+    return len(statement.rows) <= ROWS_LIMIT and all(
+        0 <= row.accounted_since_ms < CLOCK_LIMIT_MS and len(row.address) <= TEXT_LIMIT for row in statement.rows
+    )
+
+
+def _is_sane_entry(entry: object) -> bool:
+    if isinstance(entry, Registered):
+        return (
+            0 < entry.lease_ms <= LONGEST_LEASE_MS
+            and -LONGEST_MS <= entry.remaining_ms <= entry.lease_ms + AHEAD_LIMIT_MS
+            and _is_short(entry.relay_id)
+        )
+    if isinstance(entry, Left):
+        return (
+            0 <= entry.since_ms <= LONGEST_MS
+            and 0 <= entry.ended_since_ms <= LONGEST_MS
+            and 0 <= entry.kept_ms <= LONGEST_MS
+            and _is_short(entry.relay_id)
+            and _is_short(entry.detail)
+        )
+    remaining_ms = getattr(entry, "remaining_ms", 0)
+    return -LONGEST_MS <= remaining_ms <= LONGEST_LEASE_MS
+
+
+def _is_short(text: str | None) -> bool:
+    return text is None or len(text) <= TEXT_LIMIT
+
+
+class Lines:
+    """Cuts what arrives into lines. Raises `PeerTrouble` where one is longer than any can be."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def take(self, piece: bytes) -> Iterator[bytes]:
+        """The lines that ``piece`` ends."""
+        self._rest += piece
+        start = 0
+        while (end := self._rest.find(b"\n", start)) >= 0:
+            yield bytes(self._rest[start:end])
+            start = end + 1
+        del self._rest[:start]
+        if len(self._rest) > LINE_LIMIT_BYTES:
+            raise bad_answer("It sends a line that does not end.")
+
+
+async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines of an answer. Raises `PeerTrouble`."""
+    lines = Lines()
+    async for piece in pieces:
+        for line in lines.take(piece):
+            if line:
+                yield line

@@ -1,0 +1,48 @@
+"""Limits of time by the injected clock, which `asyncio.timeout` does not know."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from poolmuster.ports.clock import Clock
+
+T = TypeVar("T")
+
+
+async def until(clock: Clock, deadline_ms: Callable[[], int], work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` comes to. Raises `TimeoutError` at the deadline, which ``work`` may put off, with it cancelled."""
+    doing = asyncio.create_task(work)
+    try:
+        while not doing.done():
+            left_ms = deadline_ms() - clock.monotonic_ms()
+            if left_ms <= 0:
+                raise TimeoutError
+            due = asyncio.create_task(clock.sleep_ms(left_ms))
+            try:
+                await asyncio.wait((doing, due), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                due.cancel()
+        return doing.result()
+    finally:
+        if not doing.done():
+            doing.cancel()
+            # Waited for, so that no connection is still open when this is over.
+            await asyncio.gather(doing, return_exceptions=True)
+
+
+async def within(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` comes to. Raises `TimeoutError` after ``limit_ms``, with the work cancelled."""
+    deadline_ms = clock.monotonic_ms() + limit_ms
+    return await until(clock, lambda: deadline_ms, work)
+
+
+async def while_heard(
+    clock: Clock, silent_ms: int, limit_ms: int, heard_ms: Callable[[], int | None], work: Coroutine[Any, Any, T]
+) -> T:
+    """What ``work`` comes to. Raises `TimeoutError` once it hears nothing for ``silent_ms``, or after ``limit_ms``."""
+    began_ms = clock.monotonic_ms()
+
+    def deadline_ms() -> int:
+        return min((heard_ms() or began_ms) + silent_ms, began_ms + limit_ms)
+
+    return await until(clock, deadline_ms, work)

@@ -1,0 +1,263 @@
+"""One instance of a simulated cluster: the pure parts, put together as the real adapter does, without a socket."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from poolmuster.core.circle import Circle
+from poolmuster.core.merging import Merging
+from poolmuster.core.pauses import PauseMeter
+from poolmuster.core.peer_feed import Misread, PeerFeed, whole_list_of
+from poolmuster.core.peer_messages import Batch, Statement, WholeList
+from poolmuster.core.reading import Reading
+from poolmuster.core.roster import Roster
+from poolmuster.model.change import ChangeKind, Departure
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Registration
+from poolmuster.model.source import SourceReason, SourceState, is_complete
+
+if TYPE_CHECKING:
+    from tests.support.peer_world import Host, Link, World
+
+LEASE_MS = 15_000
+SLACK_MS = 10_000
+SILENT_MS = 3_000
+RETRY_MS = 250
+POLL_MS = 1_000
+PING_MS = 500
+NAME = "peers.test"
+
+
+def circle(boot_id: str, now_ms: int) -> Circle:
+    """The rule of completeness."""
+    return Circle(boot_id=boot_id, names=(NAME,), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=now_ms)
+
+
+class Instance:
+    """One boot. ``careless``: it never gives a silent connection up, so messages may come very late."""
+
+    def __init__(self, world: "World", host: "Host", boot_id: str, *, polls: bool, careless: bool) -> None:
+        now_ms = host.clock_ms()
+        self.world, self.host, self.boot_id, self.polls, self.careless = world, host, boot_id, polls, careless
+        self.started_ms = now_ms
+        self.alive = True
+        self.merging = Merging(boot_id, LEASE_MS)
+        self.circle = world.rule(boot_id, now_ms)
+        self.roster = Roster()
+        self.meter = PauseMeter(now_ms)
+        self.links: dict[str, Link] = {}
+        self.wholes: dict[str, Link] = {}
+        self.tried_ms: dict[str, int] = {}
+        self.asked_ms: dict[str, int] = {}
+        self.taken_whole: set[str] = set()
+        self.feeds: dict[str, PeerFeed] = {}
+        self.statements: dict[str, tuple[Statement, int]] = {}
+        self.served: list[Link] = []
+        self.events: list[tuple[int, ChangeKind, PoolKey]] = []
+        self.gone_ids: set[str | None] = set()
+        self.pauses: list[tuple[int, int]] = []
+        self._resolved_ms = now_ms - 10_000
+
+    def now_ms(self) -> int:
+        return self.host.clock_ms()
+
+    # What the store of the service does.
+
+    def wake(self) -> int:
+        """Whatever runs after a pause notices it first (rule L5)."""
+        now_ms = self.now_ms()
+        self._pause(now_ms, self.meter.check(now_ms))
+        return now_ms
+
+    def _pause(self, now_ms: int, credit_ms: int) -> None:
+        if credit_ms:
+            self.pauses.append((self.world.now_ms - credit_ms, credit_ms))
+            self.merging.paused(now_ms, credit_ms)
+            self.circle.paused(now_ms, credit_ms)
+            self.observe(Reading(started_ms=now_ms, credit_ms=credit_ms, ends_leases=False))
+
+    def put(self, registration: Registration) -> None:
+        self.observe(self.merging.put(registration, self.wake()))
+        self._serve()
+
+    def leave(self, departure: Departure) -> bool:
+        reading = self.merging.leave(departure, self.wake())
+        if reading is not None:
+            self.observe(reading)
+            self._serve()
+        return reading is not None
+
+    def observe(self, reading: Reading) -> None:
+        steps = self.roster.apply(reading)
+        if reading.ends_leases:
+            steps += self.roster.end_leases(reading.started_ms, 10_000)
+        for step in steps:
+            pool = step.after or step.before
+            assert pool is not None
+            self.events.append((self.world.now_ms, step.kind, pool.key))
+            entry = self.roster.get(pool.key)
+            if entry is not None and entry.registration.relay_id in self.gone_ids:
+                raise AssertionError(f"{pool.key} came back at {self.boot_id}")
+        for departure in reading.departures:
+            self.gone_ids.add(departure.relay_id)
+        self.gone_ids.discard(None)
+
+    @property
+    def complete(self) -> bool:
+        return is_complete(self.circle.sources(self.now_ms(), 0))
+
+    @property
+    def troubles(self) -> list[str]:
+        sources = self.circle.sources(self.now_ms(), 0)
+        return [f"{each.name}: {each.reason}" for each in sources if each.state is not SourceState.FRESH]
+
+    @property
+    def pools(self) -> bytes:
+        entries = [self.roster.get(key) for key in sorted(self.roster._entries)]
+        return b",".join(entry.registration.pool.body for entry in entries if entry is not None)
+
+    # What its timer does.
+
+    def tick(self) -> None:
+        now_ms = self.now_ms()
+        self._pause(now_ms, self.meter.tick(now_ms))
+        self.observe(Reading(started_ms=now_ms))
+        self.merging.forget(now_ms)
+        if now_ms - self._resolved_ms >= POLL_MS:
+            self._resolved_ms = now_ms
+            if self.world.dns_works:
+                self.circle.resolved(NAME, frozenset(self.world.named), now_ms, now_ms)
+            else:
+                self.circle.resolver_failed(NAME, "It fails.")
+        for address in self.circle.addresses:
+            self._tend(address, now_ms)
+            self._tend_whole(address, now_ms)
+        for link in [link for address, link in self.links.items() if address not in self.circle.addresses]:
+            self._drop(link)
+        self._serve(timer=True)
+
+    def _tend(self, address: str, now_ms: int) -> None:
+        link = self.links.get(address)
+        if link is not None:
+            patience_ms = 60_000 if self.careless and link.heard_ms is not None else SILENT_MS
+            if now_ms - (link.heard_ms or link.opened_ms) > patience_ms:
+                self.circle.failed(address, SourceReason.TIMEOUT, "It does not answer.")
+                self._drop(link)
+        account = self.circle.account(address)
+        own = account is not None and account.own
+        every_ms = POLL_MS if self.polls or own else RETRY_MS
+        if address not in self.links and now_ms - self.tried_ms.get(address, now_ms - POLL_MS) >= every_ms:
+            self.tried_ms[address] = now_ms
+            self.links[address] = self.world.connect(self, address, stream=not (self.polls or own), whole=False)
+
+    def _tend_whole(self, address: str, now_ms: int) -> None:
+        """Each peer's whole list once at the start; later only where that makes this list complete."""
+        link = self.wholes.get(address)
+        if link is not None:
+            if now_ms - link.opened_ms > SILENT_MS:
+                self._drop(link)
+            return
+        account = self.circle.account(address)
+        said = self.statements.get(address)
+        if account is None or account.own or account.boot_id is None or said is None:
+            return
+        wanted = account.boot_id not in self.taken_whole and not self.circle.warm(now_ms)
+        if not wanted:
+            wanted = self.circle.lacks(now_ms) and self.circle.vouches(*said)
+        if wanted and now_ms - self.asked_ms.get(address, now_ms - POLL_MS) >= POLL_MS:
+            self.asked_ms[address] = now_ms
+            self.wholes[address] = self.world.connect(self, address, stream=False, whole=True)
+
+    def _drop(self, link: "Link") -> None:
+        link.closed = True
+        for links in (self.links, self.wholes):
+            if links.get(link.address) is link:
+                del links[link.address]
+
+    # What its sockets do.
+
+    def refused(self, link: "Link") -> None:
+        now_ms = self.wake()
+        self._drop(link)
+        self.circle.refused(link.address, now_ms)
+
+    def ended(self, link: "Link") -> None:
+        self.wake()
+        self._drop(link)
+        self.tried_ms[link.address] = self.now_ms() if not link.stream else 0
+
+    def heard(self, link: "Link", message: bytes) -> None:
+        now_ms = self.wake()
+        if link.whole:
+            self._heard_whole(link, msgspec.json.decode(message, type=WholeList), now_ms)
+            return
+        batch = msgspec.json.decode(message, type=Batch)
+        said_ms = link.transit.said_ms(batch.sent_ms, now_ms) if link.stream else link.opened_ms
+        link.heard_ms = now_ms
+        if batch.boot_id != self.boot_id:
+            feed = self.feeds.get(link.address)
+            if feed is None or feed.boot_id != batch.boot_id:
+                feed = self.feeds[link.address] = PeerFeed(batch.boot_id)
+            try:
+                said = feed.take(batch, said_ms)
+            except Misread as misread:
+                feed.seq = misread.seq
+                self._drop(link)
+                return
+            self.observe(self.merging.hear(said, now_ms))
+        self.circle.read(link.address, batch.boot_id, batch.up_ms, said_ms)
+        self.statements[link.address] = (batch.statement, said_ms)
+        if (heard := getattr(self.circle, "heard", None)) is not None:
+            heard(link.address, batch.statement)
+
+    def _heard_whole(self, link: "Link", whole: WholeList, now_ms: int) -> None:
+        said, skipped = whole_list_of(whole.entries, whole.boot_id, link.opened_ms)
+        assert not skipped
+        self.observe(self.merging.hear(said, now_ms))
+        self.taken_whole.add(whole.boot_id)
+        self.circle.adopt(whole.statement, link.opened_ms, now_ms)
+        self._drop(link)
+
+    def asked(self, link: "Link") -> None:
+        """A request arrived at this instance."""
+        self.wake()
+        if link.whole:
+            link.send(msgspec.json.encode(self._whole()))
+            link.end()
+            return
+        link.sent_seq = link.after if link.after_boot == self.boot_id else 0
+        self._say(link)
+        if link.stream:
+            self.served.append(link)
+        else:
+            link.end()
+
+    def _serve(self, *, timer: bool = False) -> None:
+        self.served = [link for link in self.served if not link.closed]
+        for link in self.served:
+            if link.sent_seq < self.merging.journal.seq or (timer and self.now_ms() - link.sent_ms >= PING_MS):
+                self._say(link)
+
+    def _say(self, link: "Link") -> None:
+        now_ms, journal = self.now_ms(), self.merging.journal
+        batch = Batch(
+            boot_id=self.boot_id,
+            up_ms=now_ms - self.started_ms,
+            sent_ms=now_ms,
+            after=link.sent_seq,
+            seq=journal.seq,
+            statement=self.circle.statement(now_ms),
+            entries=journal.since(link.sent_seq, now_ms),
+        )
+        link.sent_seq, link.sent_ms = journal.seq, now_ms
+        link.send(msgspec.json.encode(batch))
+
+    def _whole(self) -> WholeList:
+        now_ms = self.now_ms()
+        return WholeList(
+            boot_id=self.boot_id,
+            up_ms=now_ms - self.started_ms,
+            sent_ms=now_ms,
+            statement=self.circle.statement(now_ms),
+            entries=tuple(self.merging.whole(now_ms)),
+        )

@@ -1,0 +1,302 @@
+"""A network in this process between real stores with peers: names, cuts, and whatever else may be the matter."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from poolmuster.core.history import History
+from poolmuster.model.source import Source
+from poolmuster.ports.clock import Clock
+from poolmuster.service.projection import Observations, Projection
+from poolmuster.storage.peers.ledger import PeerTerms
+from poolmuster.storage.peers.names import PeerName
+from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, Place
+from poolmuster.storage.peers.notes import PeerNotes
+from poolmuster.storage.peers.store import PeerStore
+from poolmuster.storage.peers.trouble import PeerRefused
+from tests.support.clock import ManualClock
+from tests.support.registrations import departure, registration
+
+LEASE_MS, HEARTBEAT_MS = 15_000, 5_000
+NAME = PeerName("peers.test", 80)
+SETTLE_TURNS = 200
+Behaviour = Callable[[str], AsyncGenerator[bytes, None]]
+
+
+class Skewed:
+    """A clock hours off another, with a wall clock of its own as well."""
+
+    def __init__(self, clock: ManualClock, by_ms: int) -> None:
+        self._clock = clock
+        self._by_ms = by_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms() + self._by_ms
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms() - self._by_ms
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        await self._clock.sleep_ms(duration_ms)
+
+
+class Net:
+    """Who is where. ``silent`` addresses take connections and say nothing."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
+        self.named: set[str] = set()
+        self.resolver_trouble: Exception | None = None
+        self.resolver_hangs = False
+        self.hosts: dict[str, Node] = {}
+        self.silent: set[str] = set()
+        self.trouble: dict[str, Exception] = {}
+        self.behaviour: dict[str, Behaviour] = {}
+        self.no_streams: set[str] = set()
+        self.balanced: dict[str, list[str]] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.open = 0
+        self._healed = asyncio.Event()
+        self._chance = random.Random(1)
+
+    async def settle(self) -> None:
+        await self.clock.settle(SETTLE_TURNS)
+
+    async def advance(self, by_ms: int) -> None:
+        """Let time pass in small steps, everything done in each."""
+        for _ in range(by_ms // 50):
+            await self.clock.advance(50)
+            await self.settle()
+
+    def cut(self, address: str) -> None:
+        self.silent.add(address)
+        self._healed.clear()
+
+    def heal(self) -> None:
+        self.silent.clear()
+        self._healed.set()
+
+    async def pass_through(self, *addresses: str) -> None:
+        while any(address in self.silent for address in addresses):
+            await self._healed.wait()
+
+    def target(self, address: str) -> str:
+        """Where a connection to ``address`` leads."""
+        behind = self.balanced.get(address)
+        if not behind:
+            return address
+        return self._chance.choice(behind)
+
+
+class Answer:
+    """`PeerAnswer` of another store of this process."""
+
+    def __init__(self, boot_id: str, lines: AsyncGenerator[bytes, None], through: Callable[[], Any]) -> None:
+        self.boot_id: str | None = boot_id
+        self._lines = lines
+        self._through = through
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        async for line in self._lines:
+            await self._through()
+            # In two pieces, as a network is free to.
+            yield line[: len(line) // 2]
+            yield line[len(line) // 2 :]
+
+
+class FakeNetwork:
+    """`PeerNetwork` of the instance at ``own``."""
+
+    def __init__(self, net: Net, own: str) -> None:
+        self._net = net
+        self._own = own
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert kind is None or self._net.open >= 0
+
+    async def resolve(self, name: PeerName) -> frozenset[str]:
+        net = self._net
+        if net.resolver_hangs:
+            await asyncio.Event().wait()
+        if net.resolver_trouble is not None:
+            raise net.resolver_trouble
+        return frozenset(net.named)
+
+    @asynccontextmanager
+    async def ask(
+        self, place: Place, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
+    ) -> AsyncIterator[Answer]:
+        net = self._net
+        address = net.target(place.address)
+        net.asked.append((address, "who" if head else path))
+        net.open += 1
+        try:
+            await net.pass_through(address, self._own)
+            if (trouble := net.trouble.get(address)) is not None:
+                raise trouble
+            if path == STREAM_PATH and address in net.no_streams:
+                await asyncio.Event().wait()
+            if (behaviour := net.behaviour.get(address)) is not None:
+                async with aclosing(behaviour(path)) as lines:
+                    yield Answer("behaved", lines, lambda: net.pass_through(address, self._own))
+                return
+            if (node := net.hosts.get(address)) is None:
+                raise PeerRefused
+            lines = _lines(node, path, after)
+            async with aclosing(lines):
+                yield Answer(node.boot_id, node.until_dead(lines), lambda: net.pass_through(address, self._own))
+        finally:
+            net.open -= 1
+
+
+def _lines(node: "Node", path: str, after: tuple[str, int]) -> AsyncGenerator[bytes, None]:
+    sharing = node.store.sharing
+    if path == LIST_PATH:
+        return sharing.whole()
+    return sharing.batch(*after) if path == FEED_PATH else sharing.follow(*after)
+
+
+class Node:
+    """One instance on the net, at ``address``."""
+
+    def __init__(
+        self, net: Net, address: str, boot_id: str, *, skew_ms: int = 0, expect: int = 0, **terms: Any
+    ) -> None:
+        self.net = net
+        self.address = address
+        self.boot_id = boot_id
+        self.clock: Clock = Skewed(net.clock, skew_ms)
+        self.notes = CountingNotes()
+        self.store = PeerStore(
+            network=FakeNetwork(net, address),
+            clock=self.clock,
+            boot_id=boot_id,
+            terms=PeerTerms(names=(NAME,), lease_ms=LEASE_MS, slack_ms=LEASE_MS - HEARTBEAT_MS, expect=expect, **terms),
+            notes=self.notes,
+        )
+        self.changes: list[Any] = []
+        self.projection = Projection(
+            boot_id=boot_id,
+            clock=self.clock,
+            store=self.store,
+            history=History(1000, 1 << 20, self.clock.monotonic_ms()),
+            wake=lambda: None,
+            observations=Observations(self.changes.append, lambda *_: None),
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._dead = asyncio.Event()
+
+    async def start(self) -> Self:
+        self.net.hosts[self.address] = self
+        self.net.named.add(self.address)
+        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.projection.run)]
+        await self.net.settle()
+        return self
+
+    async def kill(self) -> None:
+        """Its connections break, and whoever comes is refused."""
+        if self.net.hosts.get(self.address) is self:
+            del self.net.hosts[self.address]
+        self._dead.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.net.settle()
+
+    async def until_dead(self, lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        dead = asyncio.create_task(self._dead.wait())
+        try:
+            while True:
+                following: asyncio.Task[bytes] = asyncio.ensure_future(anext(lines))
+                try:
+                    await asyncio.wait((dead, following), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not following.done():
+                        following.cancel()
+                        await asyncio.gather(following, return_exceptions=True)
+                if dead.done() or isinstance(following.exception(), StopAsyncIteration):
+                    return
+                yield following.result()
+        finally:
+            dead.cancel()
+
+    async def put(self, name: str = "a", relay_id: str | None = "r", **facts: Any) -> None:
+        await self.store.put(registration(name, relay_id, **facts))
+        await self.net.settle()
+
+    async def leave(self, name: str = "a", relay_id: str | None = None) -> None:
+        await self.store.leave(departure(name, relay_id))
+        await self.net.settle()
+
+    @property
+    def running(self) -> bool:
+        return not any(task.done() for task in self._tasks)
+
+    @property
+    def listed(self) -> list[str]:
+        return [pool.key.dgd_name for pool in self.projection.listing]
+
+    @property
+    def complete(self) -> bool:
+        return self.projection.completeness().complete
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """The sources that are not fresh, and why."""
+        return {source.name: str(source.reason) for source in self.sources.values() if source.reason is not None}
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        return {source.name: source for source in self.projection.completeness().sources}
+
+
+class CountingNotes(PeerNotes):
+    """What metrics would count."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, str]] = []
+        self.outcomes: list[str] = []
+        self.skipped_entries = 0
+        self.lags_ms: list[int] = []
+
+    def message(self, direction: str, kind: str, size_bytes: int) -> None:
+        self.messages.append((direction, kind))
+
+    def read_ended(self, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+    def skipped(self, count: int) -> None:
+        self.skipped_entries += count
+
+    def renewal_came(self, after_ms: int) -> None:
+        self.lags_ms.append(after_ms)
+
+
+@asynccontextmanager
+async def nodes(count: int, **terms: Any) -> AsyncIterator[tuple[Net, list[Node]]]:
+    """Instances that know each other, none of them complete yet; all are ended at the end."""
+    net = Net()
+    async with AsyncExitStack() as stack:
+        net.named.update(f"10.0.0.{number}:80" for number in range(1, count + 1))
+        found = [
+            Node(net, f"10.0.0.{number}:80", f"boot{number}", skew_ms=number * 3_600_000, **terms)
+            for number in range(1, count + 1)
+        ]
+        for node in found:
+            stack.push_async_callback(node.kill)
+            await node.start()
+        await net.advance(1_000)
+        yield net, found
+        for node in list(net.hosts.values()):
+            await node.kill()
+        net.heal()
+        await net.settle()
+        assert net.open == 0, "no connection outlives its instance"
