@@ -104,7 +104,7 @@ class PeerLink:
             self._fail(SourceReason.INTERNAL, f"{type(error).__name__}. {UNEXPECTED}")
             return True
         else:
-            return True
+            return not self._stream.doubted
         return False
 
     def _may_stream(self) -> bool:

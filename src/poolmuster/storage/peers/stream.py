@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable
 
 from poolmuster.ports.clock import Clock
@@ -10,9 +11,11 @@ from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
 from poolmuster.storage.peers.wholes import SILENT_MS
 from poolmuster.storage.peers.within import until, within
 
-ASK_WHO_MS = 5_000
-DOUBT_MS = 5_000
-"""For so long only new connections are made, once another than whose stream was read turned up."""
+ASK_WHO_MS = (250, 1_000, 5_000)
+"""After so long it is asked who is at the address, and again; the last goes on."""
+
+DOUBT_MS = 2_500
+"""For so long only new connections are made, one soon after the other, where it may not be one instance's address."""
 
 STEADY_MS = 5_000
 """A stream that lasted so long is no reason to doubt streams."""
@@ -34,6 +37,16 @@ class PeerStream:
         self._on_batch = on_batch
         self._failures = 0
         self._next_ms = clock.monotonic_ms()
+        self._doubt_until_ms = self._next_ms
+
+    @property
+    def doubted(self) -> bool:
+        """Whether it is being found out who is at the address."""
+        return self._clock.monotonic_ms() < self._doubt_until_ms
+
+    def _doubt(self) -> None:
+        self._failures = max(1, self._failures)
+        self._next_ms = self._doubt_until_ms = self._clock.monotonic_ms() + DOUBT_MS
 
     @property
     def trusted(self) -> bool:
@@ -75,8 +88,7 @@ class PeerStream:
                 self._plan(began_ms, refused=isinstance(streaming.exception(), PeerRefused))
                 streaming.result()
             else:
-                self._failures = max(1, self._failures)
-                self._next_ms = self._clock.monotonic_ms() + DOUBT_MS
+                self._doubt()
         finally:
             for task in (streaming, asking):
                 task.cancel()
@@ -99,12 +111,13 @@ class PeerStream:
                 self._on_batch(first, all_told)
                 first = False
                 if ended():
+                    self._doubt()
                     return
 
     async def _ask_who(self) -> None:
         """End once somebody else answers at the address than whose stream is read: it is not one instance's."""
-        while True:
-            await self._clock.sleep_ms(ASK_WHO_MS)
+        for after_ms in itertools.chain(ASK_WHO_MS, itertools.repeat(ASK_WHO_MS[-1])):
+            await self._clock.sleep_ms(after_ms)
             with contextlib.suppress(PeerRefused, PeerTrouble, TimeoutError):
                 boot_id = await within(self._clock, SILENT_MS, self._reader.identify())
                 if boot_id is not None and self._reader.boot_id not in (None, boot_id):
