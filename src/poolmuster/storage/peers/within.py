@@ -43,6 +43,7 @@ async def while_heard(
     began_ms = clock.monotonic_ms()
 
     def deadline_ms() -> int:
-        return min((heard_ms() or began_ms) + silent_ms, began_ms + limit_ms)
+        # What was heard before this began, of the same peer, is no sign of life of this.
+        return min(max(heard_ms() or began_ms, began_ms) + silent_ms, began_ms + limit_ms)
 
     return await until(clock, deadline_ms, work)
