@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from poolmuster.core.journal import Place, entry_of
 from poolmuster.core.merging import Known
+from poolmuster.core.pauses import TICK_MS
 from poolmuster.core.peer_messages import Batch, Entry, Left, Registered, Statement, WholeList
 from poolmuster.ports.clock import Clock
 from poolmuster.storage.peers.ledger import Ledger
@@ -64,6 +65,7 @@ class PeerSharing:
         self._clock = clock
         self._notes = notes
         self._followers: set[Follower] = set()
+        self._ticked_ms = 0
         ledger.on_news = self._wake_all
 
     def _wake_all(self) -> None:
@@ -71,7 +73,13 @@ class PeerSharing:
             follower.wake.set()
 
     def tick(self, now_ms: int) -> None:
-        """Wake whoever has something to be told, or was told nothing for too long."""
+        """Wake whoever has something to be told, or was told nothing for too long: four times a second at most.
+
+        The store's timer goes off with the end of each lease, which is renewed more often than not.
+        """
+        if now_ms - self._ticked_ms < TICK_MS:
+            return
+        self._ticked_ms = now_ms
         for follower in self._followers:
             if follower.seq < self._ledger.merging.journal.seq or now_ms - follower.sent_ms >= PING_MS:
                 follower.wake.set()
