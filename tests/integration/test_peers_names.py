@@ -130,7 +130,7 @@ async def test_p6_a_resolver_that_fails_or_hangs_is_a_source_and_holds_nothing_u
     one, two = pair.peers
     async with Fleet(HEARTBEAT_S) as fleet, watching(one.url) as watcher:
         fleet.join(two, "a")
-        await one.register("own", relay_id="own")
+        fleet.join(one, "own")
         await pair.agreed((one, two), "a", "own")
         since = len(watcher.told)
         one.machine.asks.mood = mood
