@@ -20,6 +20,8 @@ from tests.support.clock import ManualClock
 from tests.support.pki import DAY, Authority, Issued, from_now, replace_file
 from tests.support.tls_service import Shown, TlsService, server_context, serving
 
+pytestmark = pytest.mark.integration
+
 TOKEN = "sesame-that-shows-nowhere"
 PATIENCE_S = 20.0
 OF_THE_CLIENT = ("poolmuster.", "aiohttp.client", "aiohttp.connector")
