@@ -53,9 +53,20 @@ check: setup ## Lint, format, types and floors.
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# Tests of several instances, which wait for leases more than they work: they run beside all others.
+BESIDE = $(wildcard tests/integration/test_peers*.py)
+COVERED = --cov=poolmuster.model --cov=poolmuster.core --cov-branch --cov-report=term-missing:skip-covered \
+	--cov-fail-under=100
+
 test: check ## The checks and every test whose parts are here; says what it leaves out.
-	$(BIN)/pytest --cov=poolmuster.model --cov=poolmuster.core --cov-branch \
-		--cov-report=term-missing:skip-covered --cov-fail-under=100 $(PYTEST_ARGS)
+ifeq ($(PYTEST_ARGS),)
+	@mkdir -p .cache
+	@$(BIN)/pytest -p no:cacheprovider $(BESIDE) > .cache/beside.log 2>&1 & beside=$$!; \
+		$(BIN)/pytest $(COVERED) $(addprefix --ignore=,$(BESIDE)); status=$$?; \
+		wait $$beside || status=1; cat .cache/beside.log; exit $$status
+else
+	$(BIN)/pytest $(COVERED) $(PYTEST_ARGS)
+endif
 
 test-all: parts ## Like test, with every part installed; fails if anything is left out.
 	@POOLMUSTER_TEST_ALL=1 $(MAKE) --no-print-directory test

@@ -120,3 +120,13 @@ def test_l5_lease_time_stands_still_in_a_pause() -> None:
     assert lease_time.between_ms(17_000, 18_000) == 0
     assert lease_time.between_ms(17_000, 21_000) == 1_000
     assert lease_time.between_ms(20_000, 21_000) == 1_000
+
+
+def test_an_older_number_of_a_pool_that_is_repeated_does_not_take_the_place_of_the_newer() -> None:
+    feed = PeerFeed("b")
+    feed.take(batch(registered(2), seq=2), 0)
+    feed.take(batch(registered(1), seq=2), 10)
+    feed.take(batch(registered(3), after=2, seq=3), 20)
+    with pytest.raises(Misread):
+        feed.take(batch(Renewed(number=2, remaining_ms=1), after=3, seq=4), 30)
+    assert feed.take(batch(Renewed(number=3, remaining_ms=1), after=3, seq=4), 30)
