@@ -24,10 +24,9 @@ async def until(clock: Clock, deadline_ms: Callable[[], int], work: Coroutine[An
                 due.cancel()
         return doing.result()
     finally:
-        if not doing.done():
-            doing.cancel()
-            # Waited for, so that no connection is still open when this is over.
-            await asyncio.gather(doing, return_exceptions=True)
+        doing.cancel()
+        # Waited for, so that no connection is still open when this is over, and no error of it is told by the loop.
+        await asyncio.gather(doing, return_exceptions=True)
 
 
 async def within(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, T]) -> T:
