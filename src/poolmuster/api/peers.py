@@ -80,7 +80,7 @@ class Peers:
         admission: Admission = scope["admission"]
         async with aclosing(lines) as open_lines:
             async for line in open_lines:
-                if listening.done() or self._instance.stopping_streams:
+                if listening.done():
                     return
                 if not self._gate.may_still(admission, Role.PEER):
                     log.warning(
@@ -90,6 +90,8 @@ class Peers:
                     )
                     return
                 await send({"type": "http.response.body", "body": line, "more_body": True})
+                if self._instance.stopping_streams:
+                    return  # after the line in hand: what was taken at the end is told too
 
 
 def _place(scope: Scope) -> tuple[str, int]:

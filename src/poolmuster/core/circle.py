@@ -59,7 +59,8 @@ class Circle:
         """``name`` was resolved, by a question asked at ``started_ms``; no addresses means nobody else is there."""
         known = self._names[name]
         from_ms = self._started_ms if known.read_ms is None else known.read_ms
-        if started_ms - from_ms > (GAP_MS if known.read_ms is None else self._slack_ms):
+        # It is asked once a second, so however short the slack is, less than what a name may be silent is no gap.
+        if started_ms - from_ms > (GAP_MS if known.read_ms is None else max(self._slack_ms, ANSWER_MS)):
             # An instance may have come and gone unseen, with all that was registered there.
             self._cool(from_ms, started_ms)
         self._names[name] = Name(addresses, started_ms)

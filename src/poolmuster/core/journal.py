@@ -5,6 +5,7 @@ happened after any number is at most one entry each, and the journal is never lo
 """
 
 from collections import OrderedDict
+from itertools import islice
 
 import msgspec
 
@@ -29,6 +30,7 @@ class Journal:
     def __init__(self) -> None:
         self.seq = 0
         self.news_seq = 0
+        self._looked_at = 0
         self._places: OrderedDict[tuple[PoolKey, str | None, bool], Place] = OrderedDict()
 
     def __len__(self) -> int:
@@ -82,16 +84,20 @@ class Journal:
         return found
 
     def forget(self, now_ms: int) -> None:
-        """Drop what is over, oldest first."""
-        for _ in range(min(FORGOTTEN_A_TURN, len(self._places))):
-            at, place = next(iter(self._places.items()))
-            over = place.what.kept_until_ms <= now_ms if isinstance(place.what, Leaving) else None
-            if over is None:
-                assert isinstance(place.what, Claim)
-                over = remaining(place.what, now_ms) <= 0
-            if not over:
-                return
+        """Drop what is over, so many places a turn: what is kept for long must not keep all that came after it."""
+        window = list(islice(self._places.items(), self._looked_at, self._looked_at + FORGOTTEN_A_TURN))
+        over = [at for at, place in window if _is_over(place, now_ms)]
+        for at in over:
             del self._places[at]
+        self._looked_at += len(window) - len(over)
+        if self._looked_at >= len(self._places):
+            self._looked_at = 0
+
+
+def _is_over(place: Place, now_ms: int) -> bool:
+    if isinstance(place.what, Leaving):
+        return place.what.kept_until_ms <= now_ms
+    return remaining(place.what, now_ms) <= 0
 
 
 def entry_of(place: Place, seq: int, now_ms: int) -> Entry | None:

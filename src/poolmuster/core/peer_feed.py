@@ -31,6 +31,10 @@ class Misread(Exception):
 
 FORGET_EVERY_MS = 60_000
 
+CLAIM_AHEAD_LIMIT_MS = 60_000
+"""How far ahead of now a claim may stand that is taken in, whatever its sender says: whoever registers after it stands
+later still."""
+
 FACTS_BYTES = 500
 """About what a registration takes beside its facts."""
 
@@ -93,7 +97,7 @@ class PeerFeed:
             self.skipped += 1
             return None
         facts = self._facts[entry.number]
-        renewed_ms = said_ms - (facts.lease_ms - entry.remaining_ms)
+        renewed_ms = said_ms - (facts.lease_ms - min(entry.remaining_ms, facts.lease_ms + CLAIM_AHEAD_LIMIT_MS))
         facts.until_ms = max(facts.until_ms, renewed_ms + 2 * facts.lease_ms)
         if facts.registration is None:
             return None

@@ -17,22 +17,27 @@ async def in_thread(name: str, work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def finish(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(result)  # type: ignore[arg-type]  # it is the result of ``work``, which may be None
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
+    def run(done: "asyncio.Future[T]") -> None:
         result, error = None, None
         try:
             result = work()
         except BaseException as raised:  # noqa: BLE001  # it is raised again, in the task that waits
             error = raised
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(finish, result, error)
+            loop.call_soon_threadsafe(_finish, done, result, error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await done
+    threading.Thread(target=run, args=(done,), name=name, daemon=True).start()
+    try:
+        return await done
+    finally:
+        # An error leads to this frame by its traceback, and would lead back by this: a cycle for each that is raised.
+        del done
+
+
+def _finish(done: "asyncio.Future[T]", result: T | None, error: BaseException | None) -> None:
+    if done.cancelled():
+        return
+    if error is None:
+        done.set_result(result)  # type: ignore[arg-type]  # it is the result of ``work``, which may be None
+    else:
+        done.set_exception(error)

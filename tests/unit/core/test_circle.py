@@ -162,3 +162,11 @@ def test_after_a_long_pause_the_own_address_needs_no_account_as_this_very_boot_l
     made._warm_at_ms = T0_MS
     made.paused(now_ms, SLACK_MS + 1)
     assert made.adopt(Statement(warm=True, named=True, rows=(own("me", 20_000, doubt=True),)), now_ms, now_ms)
+
+
+def test_a_name_that_is_asked_once_a_second_has_no_gap_however_short_the_slack_is() -> None:
+    made = Circle(boot_id="me", names=("n",), lease_ms=2_000, slack_ms=1_000, now_ms=T0_MS)
+    for asked in range(8):
+        resolve(made, T0_MS + asked * 1_010, "a")
+        made.read("a", "me", asked * 1_010, T0_MS + asked * 1_010)
+    assert made.warm(T0_MS + 7 * 1_010)

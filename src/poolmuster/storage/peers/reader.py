@@ -142,6 +142,8 @@ class PeerReader:
     def _hear(self, said: list[Claim | Leaving], now_ms: int) -> None:
         if left_out := self._ledger.hear(said, now_ms):
             self._notes.skipped(left_out)
+            # Read from its beginning the next time too: what was left out is not to be taken for known.
+            self._feed = None
             raise bad_answer("It has more pools than an instance may hold.")
 
     def _note_lag(self, said: list[Claim | Leaving], now_ms: int) -> None:

@@ -94,6 +94,7 @@ class PeerStream:
                 task.cancel()
             await asyncio.gather(streaming, asking, return_exceptions=True)
             self._reader.stream_heard_ms = None
+            del streaming, asking, task  # see `until`
 
     def _plan(self, began_ms: int, *, refused: bool) -> None:
         """A stream has ended: when is the next one due?"""

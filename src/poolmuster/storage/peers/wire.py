@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from poolmuster.core.peer_feed import CLAIM_AHEAD_LIMIT_MS
 from poolmuster.core.peer_messages import Batch, Left, Registered, Statement, WholeList
 from poolmuster.model.registration import BODY_LIMIT_BYTES
 from poolmuster.storage.peers.trouble import bad_answer
@@ -25,8 +26,9 @@ TEXT_LIMIT = 4_096
 LONGEST_LEASE_MS = 86_400_000
 LONGEST_MS = 10 * LONGEST_LEASE_MS
 CLOCK_LIMIT_MS = 2**53
-AHEAD_LIMIT_MS = 60_000
-"""How far ahead of a clock a claim may stand, as each comes after all that was known of its pool."""
+AHEAD_LIMIT_MS = 2 * CLAIM_AHEAD_LIMIT_MS
+"""How far ahead of its sender's clock anything may stand: each comes after all that was known of its pool, and what is
+taken in stands no further ahead than half of it."""
 
 M = TypeVar("M", Batch, WholeList)
 
@@ -84,14 +86,14 @@ def _is_sane_entry(entry: object) -> bool:
         )
     if isinstance(entry, Left):
         return (
-            0 <= entry.since_ms <= LONGEST_MS
-            and 0 <= entry.ended_since_ms <= LONGEST_MS
+            -AHEAD_LIMIT_MS <= entry.since_ms <= LONGEST_MS
+            and -AHEAD_LIMIT_MS <= entry.ended_since_ms <= LONGEST_MS
             and 0 <= entry.kept_ms <= LONGEST_MS
             and _is_short(entry.relay_id)
             and _is_short(entry.detail)
         )
     remaining_ms = getattr(entry, "remaining_ms", 0)
-    return -LONGEST_MS <= remaining_ms <= LONGEST_LEASE_MS
+    return -LONGEST_MS <= remaining_ms <= LONGEST_LEASE_MS + AHEAD_LIMIT_MS
 
 
 def _is_short(text: str | None) -> bool:

@@ -75,7 +75,7 @@ BAD: dict[str, bytes] = {
     "a relay's id without end": batch(registered(relay_id="r" * 5_000)),
     "a detail without end": batch(left(detail="d" * 5_000)),
     "kept for ever": batch(left(kept_ms=2**50)),
-    "left in the future": batch(left(since_ms=-1)),
+    "left in the far future": batch(left(since_ms=-10_000_000)),
     "too many entries": batch(*(Renewed(number=1, remaining_ms=1) for _ in range(ENTRIES_LIMIT + 1))),
     "a row of the future": batch(
         statement=msgspec.convert(
