@@ -50,10 +50,13 @@ class Gate:
 
     def renew(self, admission: Admission) -> Admission:
         """The admission of somebody who was let in before, as of now. Raises `Unauthenticated`, as `admit` does."""
-        if self._authenticator is None:
+        authenticator = self._authenticator
+        if authenticator is None:
             return admission
+        if admission.generation == authenticator.generation and admission.expires_at_ms is None:
+            return admission  # as with nearly every heartbeat
         try:
-            return self._authenticator.renew(admission)
+            return authenticator.renew(admission)
         except NotProved as error:
             raise Unauthenticated(NOT_KNOWN, by_connection=isinstance(admission.proof, CertificateProof)) from error
 

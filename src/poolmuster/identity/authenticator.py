@@ -81,7 +81,7 @@ class CredentialAuthenticator:
             return self._remembered(certificate) or self._take(certificate, certificate)
         # As it comes with every heartbeat, so each call less counts; what is remembered was well-formed.
         admission = self._admitted.get(_digest(self._salt + authorization).digest())
-        if admission is not None and admission.generation == self.generation and admission.expires_at_ms is None:
+        if admission is not None and self._counts(admission):
             return admission
         token = _token_of(authorization)
         key = _digest(self._salt + USUAL_SCHEME + token).digest()
