@@ -7,10 +7,10 @@ import msgspec
 from poolmuster.model.key import PoolKey
 
 REMEMBERED_MS = 3_600_000
-"""How long past its lease a key is remembered."""
+"""How long past its lease a key is remembered, so that a late heartbeat of a relay that left is refused."""
 
 RECORDS_LIMIT = 100_000
-"""How many keys are remembered."""
+"""How many keys are remembered, those of live pools apart: they are remembered whatever their number."""
 
 FORGOTTEN_A_TURN = 1_000
 

@@ -8,10 +8,9 @@ was longer than the slack, as relays may have gone on elsewhere, or new ones com
 from collections import OrderedDict
 from collections.abc import Callable
 
-import msgspec
-
 from poolmuster.core.pauses import TICK_MS, PauseMeter
 from poolmuster.core.reading import Reading, Renewal
+from poolmuster.core.records import FORGOTTEN_A_TURN, RECORDS_LIMIT, REMEMBERED_MS, Record
 from poolmuster.model.change import Departure
 from poolmuster.model.errors import RelayLeft
 from poolmuster.model.key import PoolKey
@@ -19,22 +18,6 @@ from poolmuster.model.registration import Registration
 from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
-
-REMEMBERED_MS = 3_600_000
-"""How long past its lease a key is remembered, so that a late heartbeat of a relay that left is refused."""
-
-RECORDS_LIMIT = 100_000
-"""How many keys are remembered, those of live pools apart: they are remembered whatever their number."""
-
-FORGOTTEN_A_TURN = 1_000
-
-
-class Record(msgspec.Struct, gc=False):
-    """What is remembered of a key, live or not: who registered last, and who deregistered it since, by its id."""
-
-    relay_id: str | None
-    left_relay_id: str | None
-    at_ms: int
 
 
 class MemoryStore:
