@@ -20,7 +20,7 @@ import uvloop
 from bench.pools import body
 from bench.turns import Turns
 from poolmuster.cli.main import main
-from poolmuster.model.access import ANYONE
+from poolmuster.model.access import ANONYMOUS
 from poolmuster.service.instance import Instance
 from poolmuster.wiring import serve as program
 
@@ -71,20 +71,20 @@ class Observer:
         registrar, bodies = BUILT[-1].registrar, BODIES
         for start in range(0, POOLS, SLICE):
             for content in bodies[start : start + SLICE]:
-                await registrar.take(content, ANYONE)
+                await registrar.register_body(content, ANONYMOUS)
             await asyncio.sleep(0.001)
         odd, even = bodies[1::2], bodies[0::2]
         begun_s = self._loop.time()
         for start in range(0, len(odd), SLICE):
             for content in odd[start : start + SLICE]:
-                await registrar.take(content, ANYONE)
+                await registrar.register_body(content, ANONYMOUS)
             due_s = begun_s + 0.9 * start / len(odd)
             await asyncio.sleep(max(0.0, due_s - self._loop.time()))
         (self._folder / "renewed").touch()
         while True:
             for start in range(0, len(even), SLICE):
                 for content in even[start : start + SLICE]:
-                    await registrar.take(content, ANYONE)
+                    await registrar.register_body(content, ANONYMOUS)
                 await asyncio.sleep(0.005)
 
 

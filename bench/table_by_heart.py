@@ -35,7 +35,8 @@ class Pages:
 
     def __init__(self, pools: int) -> None:
         registrations = sorted(
-            (parse_registration(body(number)) for number in range(pools)), key=lambda each: each.key.stored.encode()
+            (parse_registration(body(number)) for number in range(pools)),
+            key=lambda each: each.key.storage_key.encode(),
         )
         self._pages: list[bytes] = []
         self._number_after: dict[str | None, int] = {None: 0}
@@ -50,7 +51,7 @@ class Pages:
             if size >= PAGE_BYTES or last:
                 more: Attributes | None = None if last else item_key(registration.key)
                 self._pages.append(_page(page, size, more))
-                self._number_after[registration.key.stored] = len(self._pages)
+                self._number_after[registration.key.storage_key] = len(self._pages)
                 page, size = [], 0
 
     def after(self, start: Attributes | None) -> bytes:

@@ -8,20 +8,20 @@ from typing import Any, Self
 
 import pytest
 
-from poolmuster.core.history import History
+from poolmuster.core.history import ChangeLog
 from poolmuster.core.table import EXPECTED_GAP_MS
-from poolmuster.model.change import Change, LeaveReason
+from poolmuster.model.change import Change, DeregistrationReason
 from poolmuster.model.key import PoolKey
-from poolmuster.model.source import Source
+from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.service.projection import Observations, Projection
+from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.storage.memory import MemoryStore
-from poolmuster.storage.peers.ledger import PeerTerms
+from poolmuster.storage.peers.ledger import PeerSettings
 from poolmuster.storage.peers.store import PeerStore
 from tests.support.clock import ManualClock
 from tests.support.peer_network import NAME, FakeNetwork, Net
-from tests.support.registrations import departure, key, registration
+from tests.support.registrations import deregistration, key, registration
 from tests.support.table_server import Table
 from tests.support.table_world import ReadBackStore, ReadingClock
 
@@ -32,7 +32,7 @@ MakeStore = Callable[[Clock, int, int], RegistrationStore]
 def lonely_peer_store(clock: Clock, lease_ms: int, heartbeat_ms: int) -> RegistrationStore:
     """The store of an instance that has peers, of which none is there."""
     assert isinstance(clock, ManualClock)
-    terms = PeerTerms(names=(NAME,), lease_ms=lease_ms, slack_ms=lease_ms - heartbeat_ms)
+    terms = PeerSettings(names=(NAME,), lease_ms=lease_ms, slack_ms=lease_ms - heartbeat_ms)
     return PeerStore(network=FakeNetwork(Net(clock), ""), clock=clock, boot_id="boot", terms=terms)
 
 
@@ -54,20 +54,20 @@ class World:
         self.store = make_store(self.clock, LEASE_MS, HEARTBEAT_MS)
         self.changes: list[Change] = []
         self.conflicts: list[tuple[PoolKey, tuple[str, ...]]] = []
-        self.projection = Projection(
+        self.catalog = Catalog(
             boot_id="boot",
             clock=self.clock,
             store=self.store,
-            history=History(1000, 1 << 20, self.clock.monotonic_ms()),
+            change_log=ChangeLog(1000, 1 << 20, self.clock.monotonic_ms()),
             wake=lambda: None,
-            observations=Observations(self.changes.append, lambda *told: self.conflicts.append(told)),
+            hooks=Hooks(self.changes.append, lambda *told: self.conflicts.append(told)),
         )
         self.uncredited_ms = 0
         """How much of a pause counts against a lease all the same."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.projection.run)]
+        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.catalog.run)]
         await self.clock.settle()
         return self
 
@@ -83,9 +83,11 @@ class World:
         await self.store.put(registration(name, relay_id, **facts))
         await self.clock.settle()
 
-    async def leave(self, name: str = "a", relay_id: str | None = None, reason: LeaveReason | None = None) -> None:
+    async def leave(
+        self, name: str = "a", relay_id: str | None = None, reason: DeregistrationReason | None = None
+    ) -> None:
         """Deregister, and let it be read."""
-        await self.store.leave(departure(name, relay_id, reason))
+        await self.store.deregister(deregistration(name, relay_id, reason))
         await self.clock.settle()
 
     async def keep_alive(self, *names: str, for_ms: int, relay_id: str = "r") -> None:
@@ -98,7 +100,7 @@ class World:
     @property
     def listed(self) -> list[str]:
         """The names of the listed pools."""
-        return [pool.key.dgd_name for pool in self.projection.listing]
+        return [pool.key.dgd_name for pool in self.catalog.pools]
 
     @property
     def told(self) -> list[str]:
@@ -107,18 +109,18 @@ class World:
 
     def complete(self) -> bool:
         """Whether the list is complete, if somebody asks right now."""
-        return self.projection.completeness().complete
+        return self.catalog.completeness().complete
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceInfo:
         """What is in memory here. Whatever else there is, is fresh."""
-        source, *others = self.projection.completeness().sources
+        source, *others = self.catalog.completeness().sources
         assert not [other for other in others if other.reason is not None]
         return source
 
     def lease_ends_in_ms(self, name: str = "a") -> int:
         """What is left of a pool's lease."""
-        lease = self.projection.lease(key(name))
+        lease = self.catalog.lease(key(name))
         assert lease is not None
         return lease.ends_at_ms - self.clock.wall_ms()
 

@@ -3,10 +3,10 @@
 import pytest
 
 from poolmuster.core.pauses import TICK_MS
-from poolmuster.model.change import Cause, LeaveReason
-from poolmuster.model.errors import RelayLeft
+from poolmuster.model.change import DeregistrationReason, RemovalCause
+from poolmuster.model.errors import RelayDeregistered
 from tests.contract.conftest import HEARTBEAT_MS, LEASE_MS, World
-from tests.support.registrations import departure, key, registration
+from tests.support.registrations import deregistration, key, registration
 
 HOUR_MS = 3_600_000
 
@@ -26,9 +26,9 @@ async def test_l2_a_lease_ends_on_the_millisecond_though_nothing_else_happens(wo
     assert world.lease_ends_in_ms() == 1
     await world.clock.advance(1)
     assert world.listed == []
-    removal = world.projection.removal(key())
+    removal = world.catalog.removal(key())
     assert removal is not None
-    assert (removal.cause, removal.reason, removal.at_ms) == (Cause.EXPIRED, None, world.clock.wall_ms())
+    assert (removal.cause, removal.reason, removal.at_ms) == (RemovalCause.EXPIRED, None, world.clock.wall_ms())
 
 
 async def test_l2_a_renewal_moves_the_end(world: World) -> None:
@@ -43,20 +43,20 @@ async def test_l2_a_renewal_moves_the_end(world: World) -> None:
 
 async def test_l3_a_renewal_with_equal_facts_is_not_a_change(world: World) -> None:
     await world.put(models=[{"id": "x"}, {"id": "y"}])
-    revision = world.projection.revision
+    revision = world.catalog.revision
     await world.put(models=[{"id": "y"}, {"id": "x"}, {"id": "y"}])
-    assert world.projection.revision == revision
+    assert world.catalog.revision == revision
     await world.put(models=[{"id": "y"}])
     assert world.told == ["added a", "changed a"]
 
 
 async def test_leaving_is_at_once_and_says_why(world: World) -> None:
     await world.put()
-    await world.leave(relay_id="r", reason=LeaveReason.RELAY_STOPPING)
+    await world.leave(relay_id="r", reason=DeregistrationReason.RELAY_STOPPING)
     assert world.listed == []
-    removal = world.projection.removal(key())
+    removal = world.catalog.removal(key())
     assert removal is not None
-    assert (removal.cause, removal.reason) == (Cause.DEREGISTERED, LeaveReason.RELAY_STOPPING)
+    assert (removal.cause, removal.reason) == (RemovalCause.DEREGISTERED, DeregistrationReason.RELAY_STOPPING)
     await world.clock.advance(LEASE_MS)
     assert world.told.count("removed a") == 1
 
@@ -64,7 +64,7 @@ async def test_leaving_is_at_once_and_says_why(world: World) -> None:
 async def test_a_late_heartbeat_of_a_relay_that_left_is_refused_and_changes_nothing(world: World) -> None:
     await world.put()
     await world.leave(relay_id="r")
-    with pytest.raises(RelayLeft):
+    with pytest.raises(RelayDeregistered):
         await world.put()
     assert world.listed == []
 
@@ -73,7 +73,7 @@ async def test_it_is_refused_for_an_hour_and_not_longer(world: World) -> None:
     await world.put()
     await world.leave(relay_id="r")
     world.clock.jump(HOUR_MS - 1)
-    with pytest.raises(RelayLeft):
+    with pytest.raises(RelayDeregistered):
         await world.put()
     world.clock.jump(1)
     await world.put()
@@ -84,7 +84,7 @@ async def test_a_refused_heartbeat_does_not_prolong_the_hour(world: World) -> No
     await world.put()
     await world.leave(relay_id="r")
     world.clock.jump(HOUR_MS // 2)
-    with pytest.raises(RelayLeft):
+    with pytest.raises(RelayDeregistered):
         await world.put()
     world.clock.jump(HOUR_MS // 2)
     await world.put()
@@ -95,7 +95,7 @@ async def test_a_relay_that_left_after_its_lease_ended_is_refused_too(world: Wor
     await world.put()
     await world.clock.advance(LEASE_MS)
     await world.leave(relay_id="r")
-    with pytest.raises(RelayLeft):
+    with pytest.raises(RelayDeregistered):
         await world.put()
 
 
@@ -121,7 +121,7 @@ async def test_a_relay_that_is_no_longer_the_latest_takes_nothing_away(world: Wo
 
 async def test_an_operator_takes_away_whoever_registered_and_bars_nobody(world: World) -> None:
     await world.put()
-    await world.leave(reason=LeaveReason.OPERATOR)
+    await world.leave(reason=DeregistrationReason.OPERATOR)
     assert world.listed == []
     await world.put()
     assert world.listed == ["a"]
@@ -129,16 +129,16 @@ async def test_an_operator_takes_away_whoever_registered_and_bars_nobody(world: 
 
 async def test_after_an_operator_the_latest_relay_can_still_leave_and_stays_away(world: World) -> None:
     await world.put()
-    await world.leave(reason=LeaveReason.OPERATOR)
-    await world.leave(relay_id="r", reason=LeaveReason.RELAY_STOPPING)
-    with pytest.raises(RelayLeft):
+    await world.leave(reason=DeregistrationReason.OPERATOR)
+    await world.leave(relay_id="r", reason=DeregistrationReason.RELAY_STOPPING)
+    with pytest.raises(RelayDeregistered):
         await world.put()
 
 
 async def test_an_operators_word_after_a_relays_lets_that_relay_come_back(world: World) -> None:
     await world.put()
     await world.leave(relay_id="r")
-    await world.leave(reason=LeaveReason.OPERATOR)
+    await world.leave(reason=DeregistrationReason.OPERATOR)
     await world.put()
     assert world.listed == ["a"]
 
@@ -175,22 +175,22 @@ async def test_l9_relays_that_take_turns_are_told_once_and_the_latest_is_listed(
         await world.put(relay_id=relay_id, weight=weight)
         await world.clock.advance(1000)
     assert [(told.dgd_name, relays) for told, relays in world.conflicts] == [("a", ("A", "B"))]
-    conflict = world.projection.conflict(key())
+    conflict = world.catalog.conflict(key())
     assert conflict is not None
     assert conflict.relay_ids == ("A", "B")
-    pool = world.projection.listing.get(key())
+    pool = world.catalog.pools.get(key())
     assert pool is not None
     assert pool.document["weight"] == 2
     for _ in range(LEASE_MS // HEARTBEAT_MS):
         await world.put(relay_id="B", weight=2)
         await world.clock.advance(HEARTBEAT_MS)
-    assert world.projection.conflict(key()) is None
+    assert world.catalog.conflict(key()) is None
 
 
 async def test_every_write_at_once_is_one_after_the_other(world: World) -> None:
     for number in range(50):
         await world.store.put(registration(f"{number:02}", "r"))
     for number in range(0, 50, 2):
-        await world.store.leave(departure(f"{number:02}", "r"))
+        await world.store.deregister(deregistration(f"{number:02}", "r"))
     await world.clock.settle()
     assert world.listed == [f"{number:02}" for number in range(1, 50, 2)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from poolmuster.client import AsyncClient, BadAnswer, ClientSettings, Forbidden, Unauthenticated, Unreachable
+from poolmuster.client import AsyncClient, ClientSettings, Forbidden, InvalidResponse, Unauthenticated, Unreachable
 from poolmuster.client.credentials import LOOK_INTERVAL_MS
 from poolmuster.model.errors import PoolmusterError
 from tests.support.clock import ManualClock
@@ -190,7 +190,7 @@ async def test_a_403_and_a_redirect_are_errors_and_lead_nowhere_else(parts: Part
         with pytest.raises(Forbidden, match=r"It says no\."):
             await client.list()
         service.status = 307
-        with pytest.raises(BadAnswer, match="redirects are not followed"):
+        with pytest.raises(InvalidResponse, match="redirects are not followed"):
             await client.list()
     assert elsewhere.shown == []
 

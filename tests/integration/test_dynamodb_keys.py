@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from poolmuster.model.key import STORED_KEY_LIMIT_BYTES, PoolKey, part_fault
+from poolmuster.model.key import STORAGE_KEY_LIMIT_BYTES, PoolKey, validate_part
 from poolmuster.storage.dynamodb.items import live_item
 from tests.support.instances import Server, eventually, instance
 from tests.support.registrations import registration
@@ -62,7 +62,7 @@ AWKWARD = ["#", "%", "/", "%23", "%25", "%2F", "##", "..", "-", "\u00e9", "e\u03
 AWKWARD += ["\x00", "\u200b", "\ufeff", "\u202e", "\uffff", "\U0010ffff", "A", "a", "ss", "\u00df", " "]
 PARTS = st.one_of(
     st.lists(st.sampled_from(AWKWARD), min_size=1, max_size=4).map("".join), st.text(min_size=1, max_size=20)
-).filter(lambda part: part_fault(part) is None)
+).filter(lambda part: validate_part(part) is None)
 KEYS = st.builds(PoolKey, PARTS, PARTS, PARTS)
 
 
@@ -97,7 +97,7 @@ async def test_d6_any_unicode_key_round_trips_and_two_keys_never_share_an_item(
             assert await _register(server, key) == 201
         await eventually(lambda: _lists(server, wanted))
         after = [item["sk"]["S"] for item in each_table.items()]
-        assert len(after) == len(set(after)) == len(before | {key.stored for key in wanted})
+        assert len(after) == len(set(after)) == len(before | {key.storage_key for key in wanted})
         for key in wanted:
             status, found = await server.get(path_of(key))
             assert (status, _key(found["pool"])) == (200, key)
@@ -113,7 +113,7 @@ async def test_d6_any_unicode_key_round_trips_and_two_keys_never_share_an_item(
 
 def _long(size: int, character: str) -> PoolKey:
     """A key that is ``size`` bytes in its stored form, as far as possible of ``character``, each as it is stored."""
-    stored_bytes = len(PoolKey("", "", character).stored.encode()) - 2
+    stored_bytes = len(PoolKey("", "", character).storage_key.encode()) - 2
     count, rest = divmod(size - len("c#n#"), stored_bytes)
     return PoolKey("c", "n", character * count + "x" * rest)
 
@@ -122,11 +122,11 @@ def _long(size: int, character: str) -> PoolKey:
 async def test_d6_a_key_of_1024_bytes_stored_is_a_pool_and_one_more_is_400(
     server: Server, each_table: Table, character: str
 ) -> None:
-    longest, too_long = _long(STORED_KEY_LIMIT_BYTES, character), _long(STORED_KEY_LIMIT_BYTES + 1, character)
+    longest, too_long = _long(STORAGE_KEY_LIMIT_BYTES, character), _long(STORAGE_KEY_LIMIT_BYTES + 1, character)
     assert await _register(server, longest) == 201
     assert await _register(server, too_long) == 400
     await eventually(lambda: _lists(server, {longest}))
-    assert [item["sk"]["S"] for item in each_table.items()] == [longest.stored]
+    assert [item["sk"]["S"] for item in each_table.items()] == [longest.storage_key]
 
 
 @pytest.mark.parametrize("character", ["x", "\u00e9"])
@@ -134,8 +134,8 @@ def test_d6_the_limit_is_the_tables_own(each_table: Table, character: str) -> No
     from botocore.exceptions import ClientError  # late: what needs no extra is collected without it
 
     item = live_item(registration(), ends_ms=1, lease_ms=1, writer="-/b")
-    each_table.put(item | {"sk": {"S": _long(STORED_KEY_LIMIT_BYTES, character).stored}})
-    one_more = item | {"sk": {"S": _long(STORED_KEY_LIMIT_BYTES + 1, character).stored}}
+    each_table.put(item | {"sk": {"S": _long(STORAGE_KEY_LIMIT_BYTES, character).storage_key}})
+    one_more = item | {"sk": {"S": _long(STORAGE_KEY_LIMIT_BYTES + 1, character).storage_key}}
     if Unfaithful.KEY_CHARACTERS in each_table.server.differs and not character.isascii():
         each_table.put(one_more)  # should this fail one day, the server has learnt, and the exception can go
         return

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from poolmuster.core.history import History
-from poolmuster.model.change import LeaveReason
-from poolmuster.service.projection import Observations, Projection
+from poolmuster.core.history import ChangeLog
+from poolmuster.model.change import DeregistrationReason
+from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.storage.dynamodb.items import live_item
-from tests.support.registrations import departure, registration
+from tests.support.registrations import deregistration, registration
 from tests.support.table_server import Table
 from tests.support.table_world import ReadBackStore, ReadingClock
 from tests.support.variables import variable
@@ -45,13 +45,13 @@ class Life:
     def __init__(self, table: Table) -> None:
         self.clock = ReadingClock()
         self.store = ReadBackStore(table, self.clock, LEASE_MS, HEARTBEAT_MS)
-        self.projection = Projection(
+        self.catalog = Catalog(
             boot_id="boot",
             clock=self.clock,
             store=self.store,
-            history=History(20, 1 << 20, self.clock.monotonic_ms()),
+            change_log=ChangeLog(20, 1 << 20, self.clock.monotonic_ms()),
             wake=lambda: None,
-            observations=Observations(lambda _: None, lambda *_: None),
+            hooks=Hooks(lambda _: None, lambda *_: None),
         )
         broken = live_item(registration("broken"), ends_ms=1, lease_ms=1, writer="-/b")
         table.put(broken | {"registration": {"S": "{"}})
@@ -73,12 +73,14 @@ class Life:
             await put(registration("goes", f"r{self._reads}"))
             await put(registration("dies", "r"))
         if second == 20:
-            await self.store.store.leave(departure("goes", f"r{self._reads - 10}", LeaveReason.OPERATOR))
+            await self.store.store.deregister(
+                deregistration("goes", f"r{self._reads - 10}", DeregistrationReason.OPERATOR)
+            )
 
 
 async def test_d8_reads_leave_memory_as_it_was(table: Table) -> None:
     life = Life(table)
-    tasks = [asyncio.create_task(run()) for run in (life.store.run, life.projection.run)]
+    tasks = [asyncio.create_task(run()) for run in (life.store.run, life.catalog.run)]
     await life.clock.settle()
     await life.read(max(120, READS // 10))
     blocks, resident = held()
@@ -88,6 +90,6 @@ async def test_d8_reads_leave_memory_as_it_was(table: Table) -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     print(f"{READS} reads: {more_blocks - blocks} blocks and {more_resident - resident} bytes more")
-    assert {f"p{number}" for number in range(STEADY)} <= {pool.key.dgd_name for pool in life.projection.listing}
+    assert {f"p{number}" for number in range(STEADY)} <= {pool.key.dgd_name for pool in life.catalog.pools}
     assert more_blocks - blocks < GROWTH_BLOCKS
     assert more_resident - resident < GROWTH_BYTES

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from poolmuster.identity.key_endpoint import UrlKeySet
 from poolmuster.identity.service_accounts import ServiceAccounts
-from poolmuster.model.access import AccountProof, NotProved, RefusalReason
+from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
 from poolmuster.ports.system_clock import SystemClock
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_server import Way, key_server
@@ -43,14 +43,14 @@ class Fetched:
         self._number += 1
         return self.issuer.token(SystemClock().wall_ms(), jti=str(self._number))
 
-    def prove(self, token: str) -> AccountProof:
-        return self.accounts.prove(token, lambda *_: True)
+    def prove(self, token: str) -> ServiceAccountCredential:
+        return self.accounts.verify(token, lambda *_: True)
 
-    def outcome(self, token: str) -> RefusalReason | None:
+    def outcome(self, token: str) -> AuthFailure | None:
         """Why ``token`` proves nothing, or ``None``."""
         try:
             self.prove(token)
-        except NotProved as error:
+        except AuthenticationError as error:
             return error.reason
         return None
 
@@ -88,7 +88,7 @@ async def test_keys_rotate_under_load_without_a_refusal_of_who_is_signed_by_a_pu
     issuer = Issuer()
     async with key_server(issuer) as server, fetching(issuer, server.url) as fetched:
         await until(lambda: fetched.keys.is_known)
-        outcomes: list[RefusalReason | None] = []
+        outcomes: list[AuthFailure | None] = []
 
         async def load() -> None:
             while True:
@@ -123,7 +123,7 @@ async def test_who_is_signed_by_a_withdrawn_key_is_refused_within_two_seconds() 
         issuer.add("second", number=1)
         issuer.withdraw("first")
         await until(lambda: not fetched.accounts.holds(proof))
-        assert fetched.outcome(old) is RefusalReason.UNKNOWN_KEY
+        assert fetched.outcome(old) is AuthFailure.UNKNOWN_KEY
         assert fetched.outcome(fetched.token()) is None
 
 
@@ -142,7 +142,7 @@ async def test_an_unknown_key_is_looked_for_at_once_where_the_issuer_is_seldom_a
         stranger.add("third", number=2)
         begun_s = time.monotonic()
         while time.monotonic() - begun_s < 2.5:
-            assert fetched.outcome(stranger.token(SystemClock().wall_ms())) is RefusalReason.UNKNOWN_KEY
+            assert fetched.outcome(stranger.token(SystemClock().wall_ms())) is AuthFailure.UNKNOWN_KEY
             await asyncio.sleep(0.001)
         assert server.asked - asked <= 4, "once a second, however many ask"
 
@@ -195,9 +195,9 @@ async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_
                 problem = str(fetched.keys.problem)
                 assert FAILURES[way] in problem
                 assert server.url in problem
-                with pytest.raises(NotProved) as caught:
+                with pytest.raises(AuthenticationError) as caught:
                     fetched.prove(fetched.token())
-                assert caught.value.reason is RefusalReason.NO_KEYS
+                assert caught.value.reason is AuthFailure.NO_KEYS
                 assert FAILURES[way] in caught.value.text
                 server.way = Way.GOOD
                 server.end()

@@ -13,7 +13,7 @@ import schemathesis
 from hypothesis import given
 
 from poolmuster.api import shapes
-from poolmuster.model.wire import Registered
+from poolmuster.model.wire import RegistrationResponse
 from tests.support.fuzzing import fuzzing
 from tests.support.ports import free_port
 from tests.support.process import poolmuster
@@ -76,10 +76,10 @@ async def test_the_answers_of_a_real_process_have_the_shapes_that_are_described(
         watch = await session.get("/pools/watch", headers={"accept": NDJSON})
         for document in (REGISTRATION, REGISTRATION | {"weight": 1}):
             async with session.post("/pools", json=document) as answer:
-                _has_shape(await answer.json(), Registered)
+                _has_shape(await answer.json(), RegistrationResponse)
         for path, kind in (
-            ("/pools", shapes.PoolList),
-            ("/pools?include=lease&include=unlisted", shapes.PoolList),
+            ("/pools", shapes.PoolListBody),
+            ("/pools?include=lease&include=unlisted", shapes.PoolListBody),
             (PATH, shapes.OnePool),
             ("/routers", shapes.Routers),
             ("/changes", shapes.Changes),

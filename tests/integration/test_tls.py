@@ -117,7 +117,7 @@ def test_a_clients_certificate_is_a_proof(loop_name: str, files: Files, authorit
         assert first is second, "worked out once a connection"
         assert first.uris == ("spiffe://prod/x",)
         assert first.dns_names == ("a.example", "b.example")
-        assert first.anchor == authority.der
+        assert first.trust_anchor == authority.der
         assert first.expires_at_ms == ends.timestamp() * 1000
 
     run_on(loop_name, main)
@@ -154,7 +154,7 @@ def test_a_file_may_name_an_intermediate_alone(files: Files, authority: Authorit
             await here.failed(unknown_authority=1)
         proof = here.certificates[0]
         assert proof is not None
-        assert proof.anchor == ours.der
+        assert proof.trust_anchor == ours.der
 
     files.trust(ours.pem)
     assert files.refresh()

@@ -135,7 +135,7 @@ def test_authorities_come_and_go_and_no_request_of_a_trusted_one_fails(loop_name
                 await load.more()
             await kept.close()
             assert set(here.failures) == {"unknown_authority"}
-        by_whom = {proof.anchor for proof in here.certificates if proof is not None}
+        by_whom = {proof.trust_anchor for proof in here.certificates if proof is not None}
         assert by_whom == {ours.der, other.der}
         assert None not in here.certificates
 

@@ -104,7 +104,7 @@ def test_a_long_chain_of_certificates_is_taken(
             proof = here.certificates[0]
             assert proof is not None
             assert len(proof.dns_names) == 200
-            assert proof.anchor == authority.der
+            assert proof.trust_anchor == authority.der
 
     run_on(loop_name, main)
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poolmuster.core.claims import Claim, Leaving
-from poolmuster.core.merging import GRACE_MS, Merging
-from poolmuster.core.peer_feed import Misread, PeerFeed, whole_list_of
-from poolmuster.core.peer_messages import Batch, Statement, WholeList
-from poolmuster.core.reading import Reading
-from poolmuster.core.roster import Roster
+from poolmuster.core.claims import Tombstone, Write
+from poolmuster.core.merging import GRACE_MS, Replica
+from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
+from poolmuster.core.peer_messages import Delta, Snapshot, SyncSummary
+from poolmuster.core.reading import SourceUpdate
+from poolmuster.core.roster import LeaseTable
 from poolmuster.model.change import ChangeKind
-from poolmuster.model.errors import RelayLeft
-from tests.support.registrations import departure, registration
+from poolmuster.model.errors import RelayDeregistered
+from tests.support.registrations import deregistration, registration
 from tests.support.variables import variable
 
 EXAMPLES = int(variable("EXAMPLES", "120"))
@@ -29,47 +29,47 @@ moments = st.integers(0, 30_000)
 
 
 @st.composite
-def claims(draw: st.DrawFn) -> Claim:
+def register(draw: st.DrawFn) -> Write:
     facts = registration(draw(names), draw(relays), weight=draw(st.integers(0, 2)))
-    return Claim(facts, LEASE_MS, draw(moments), draw(st.sampled_from(["x", "y"])), draw(st.booleans()))
+    return Write(facts, LEASE_MS, draw(moments), draw(st.sampled_from(["x", "y"])), draw(st.booleans()))
 
 
 @st.composite
-def leavings(draw: st.DrawFn) -> Leaving:
+def tombstones(draw: st.DrawFn) -> Tombstone:
     relay_id, left_ms = draw(relays), draw(moments)
     ended_ms = left_ms if relay_id is None else left_ms - draw(st.integers(0, 10_000))
-    return Leaving(departure(draw(names), relay_id), left_ms, ended_ms, left_ms + LEASE_MS + GRACE_MS)
+    return Tombstone(deregistration(draw(names), relay_id), left_ms, ended_ms, left_ms + LEASE_MS + GRACE_MS)
 
 
-Said = Claim | Leaving
+Said = Write | Tombstone
 
 
 def happened_ms(said: Said) -> int:
-    return said.left_ms if isinstance(said, Leaving) else said.renewed_ms
+    return said.left_ms if isinstance(said, Tombstone) else said.renewed_ms
 
 
 class Reader:
     """An instance that hears, and its roster."""
 
     def __init__(self) -> None:
-        self.merging = Merging("me", LEASE_MS)
-        self.roster = Roster()
+        self.replica = Replica("me", LEASE_MS)
+        self.leases = LeaseTable()
         self.kinds: list[ChangeKind] = []
 
-    def observe(self, reading: Reading) -> None:
-        self.kinds += [step.kind for step in self.roster.apply(reading)]
+    def observe(self, reading: SourceUpdate) -> None:
+        self.kinds += [step.kind for step in self.leases.apply(reading)]
 
     def hear(self, said: list[Said], now_ms: int) -> None:
-        self.observe(self.merging.hear(said, now_ms))
-        self.roster.end_leases(now_ms, 1_000)
-        self.merging.forget(now_ms)
+        self.observe(self.replica.apply_remote(said, now_ms))
+        self.leases.expire(now_ms, 1_000)
+        self.replica.evict(now_ms)
 
     def listed(self, now_ms: int) -> dict[str, tuple[bytes, str | None, int]]:
         """Each pool with its relay and its end."""
-        self.roster.end_leases(now_ms, 1_000)
+        self.leases.expire(now_ms, 1_000)
         return {
             key.dgd_name: (entry.registration.pool.body, entry.registration.relay_id, entry.ends_ms)
-            for key, entry in self.roster._entries.items()
+            for key, entry in self.leases._leases.items()
         }
 
 
@@ -88,7 +88,7 @@ def hear_all(said: list[Said], delays_ms: list[int], repeated: list[bool], until
 
 @pytest.mark.soak
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(said=st.lists(st.one_of(claims(), claims(), leavings()), max_size=8), data=st.data())
+@given(said=st.lists(st.one_of(register(), register(), tombstones()), max_size=8), data=st.data())
 def test_any_order_delay_and_repetition_ends_in_the_same_list(said: list[Said], data: st.DataObject) -> None:
     until_ms = max(map(happened_ms, said), default=0) + LATE_MS
     lists = []
@@ -103,7 +103,7 @@ def test_any_order_delay_and_repetition_ends_in_the_same_list(said: list[Said], 
 
 @pytest.mark.soak
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(said=st.lists(st.one_of(claims(), claims(), leavings()), max_size=8), data=st.data())
+@given(said=st.lists(st.one_of(register(), register(), tombstones()), max_size=8), data=st.data())
 def test_however_it_is_cut_into_messages_the_list_is_the_same(said: list[Said], data: st.DataObject) -> None:
     now_ms = max(map(happened_ms, said), default=0)
     one, many = Reader(), Reader()
@@ -115,7 +115,7 @@ def test_however_it_is_cut_into_messages_the_list_is_the_same(said: list[Said], 
 
 @pytest.mark.soak
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(said=st.lists(st.one_of(claims(), leavings()), max_size=8), again=st.lists(st.integers(0, 7), max_size=8))
+@given(said=st.lists(st.one_of(register(), tombstones()), max_size=8), again=st.lists(st.integers(0, 7), max_size=8))
 def test_what_is_repeated_is_no_event(said: list[Said], again: list[int]) -> None:
     reader = Reader()
     now_ms = max(map(happened_ms, said), default=0)
@@ -134,23 +134,23 @@ operations = st.one_of(
 )
 
 
-def told(teller: Merging, after: int, now_ms: int) -> Batch:
-    batch = Batch(
+def told(teller: Replica, after: int, now_ms: int) -> Delta:
+    batch = Delta(
         boot_id="teller",
-        up_ms=now_ms,
+        uptime_ms=now_ms,
         sent_ms=now_ms,
         after=after,
-        seq=teller.journal.seq,
-        statement=Statement(warm=True, named=True),
-        entries=teller.journal.since(after, now_ms),
+        seq=teller.log.seq,
+        summary=SyncSummary(warmed_up=True, names_resolved=True),
+        entries=teller.log.since(after, now_ms),
     )
-    return msgspec.json.decode(msgspec.json.encode(batch), type=Batch)
+    return msgspec.json.decode(msgspec.json.encode(batch), type=Delta)
 
 
-def read(reader: Reader, feed: PeerFeed, batch: Batch, now_ms: int) -> None:
+def read(reader: Reader, feed: DeltaDecoder, batch: Delta, now_ms: int) -> None:
     try:
-        reader.hear(feed.take(batch, now_ms), now_ms)
-    except Misread as misread:
+        reader.hear(feed.decode(batch, now_ms), now_ms)
+    except OutOfSync as misread:
         feed.seq = misread.seq
 
 
@@ -159,41 +159,41 @@ def read(reader: Reader, feed: PeerFeed, batch: Batch, now_ms: int) -> None:
 @given(operations=st.lists(operations, max_size=30))
 def test_a_peer_that_loses_answers_and_gets_others_twice_lists_what_was_registered(operations: list[Any]) -> None:
     """Wait ends in a whole tick, so that the two rosters, which look at different moments, can be compared."""
-    teller, reader, feed = Reader(), Reader(), PeerFeed("teller")
-    teller.merging = Merging("teller", LEASE_MS)
+    teller, reader, feed = Reader(), Reader(), DeltaDecoder("teller")
+    teller.replica = Replica("teller", LEASE_MS)
     now_ms = 0
     for what, name, relay_id, number in operations:
         if what == "put":
             try:
-                teller.observe(teller.merging.put(registration(name, relay_id, weight=number), now_ms))
-            except RelayLeft:
+                teller.observe(teller.replica.put(registration(name, relay_id, weight=number), now_ms))
+            except RelayDeregistered:
                 continue
         elif what == "leave":
-            reading = teller.merging.leave(departure(name, relay_id), now_ms)
+            reading = teller.replica.deregister(deregistration(name, relay_id), now_ms)
             if reading is not None:
                 teller.observe(reading)
         elif what == "wait":
             now_ms += number
-            teller.roster.end_leases(now_ms, 1_000)
-            teller.merging.forget(now_ms)
+            teller.leases.expire(now_ms, 1_000)
+            teller.replica.evict(now_ms)
         elif number:
-            batch = told(teller.merging, feed.seq, now_ms)
+            batch = told(teller.replica, feed.seq, now_ms)
             for _ in range(number):
                 read(reader, feed, batch, now_ms)
     for _ in range(2):
-        read(reader, feed, told(teller.merging, feed.seq, now_ms), now_ms)
+        read(reader, feed, told(teller.replica, feed.seq, now_ms), now_ms)
     listed = teller.listed(now_ms)
     assert {name: facts[:2] for name, facts in reader.listed(now_ms).items()} == {
         name: facts[:2] for name, facts in listed.items()
     }
     newcomer = Reader()
-    whole = WholeList(
+    whole = Snapshot(
         boot_id="teller",
-        up_ms=0,
+        uptime_ms=0,
         sent_ms=now_ms,
-        statement=Statement(warm=True, named=True),
-        entries=tuple(teller.merging.whole(now_ms)),
+        summary=SyncSummary(warmed_up=True, names_resolved=True),
+        entries=tuple(teller.replica.snapshot(now_ms)),
     )
-    whole = msgspec.json.decode(msgspec.json.encode(whole), type=WholeList)
-    newcomer.hear(whole_list_of(whole.entries, whole.boot_id, now_ms)[0], now_ms)
+    whole = msgspec.json.decode(msgspec.json.encode(whole), type=Snapshot)
+    newcomer.hear(decode_snapshot(whole.entries, whole.boot_id, now_ms)[0], now_ms)
     assert newcomer.listed(now_ms).keys() == listed.keys()

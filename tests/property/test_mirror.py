@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poolmuster.client.answers import Document
-from poolmuster.client.events import Completeness, Event, Removed, Shown, Snapshot
+from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
 from poolmuster.client.mirror import Mirror
 from poolmuster.model.key import PoolKey
 from poolmuster.model.strict_json import canonical
@@ -44,7 +44,7 @@ class Service:
         self.pools[key] = document(key, weight)
         self.unconfirmed.pop(key, None)
         kind = "changed" if key in self.pools else "added"
-        self.tell(Shown(type=kind, id=None, revision=None, document={}, key=key, pool=self.pools[key]))
+        self.tell(Upserted(type=kind, id=None, revision=None, document={}, key=key, pool=self.pools[key]))
 
     def drop(self, key: PoolKey) -> None:
         self.pools.pop(key, None)
@@ -55,7 +55,7 @@ class Service:
         self.complete = complete
         if complete:
             self.unconfirmed.clear()
-        self.tell(Completeness(type="", id=None, revision=None, document={}, complete=complete, sources=()))
+        self.tell(CompletenessChanged(type="", id=None, revision=None, document={}, complete=complete, sources=()))
 
     def restart(self) -> None:
         """It has forgotten every pool, and knows that it has."""

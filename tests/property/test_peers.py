@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.peer_first_rule import first_rule
-from tests.support.peer_instance import LEASE_MS, Instance, circle
+from tests.support.peer_instance import LEASE_MS, Instance, membership
 from tests.support.peer_world import Host, Relay, World
 from tests.support.variables import variable
 
 RUNS = max(2, int(variable("EXAMPLES", "120")) // 10)
 SEEDS = [int(variable("SEED"))] if variable("SEED") else list(range(RUNS))
-RULE = first_rule if variable("PEERS_RULE") == "first" else circle
+RULE = first_rule if variable("PEERS_RULE") == "first" else membership
 """``POOLMUSTER_PEERS_RULE=first`` shows where the rule errs that comes to mind first."""
 
 LENGTH = 14

@@ -34,7 +34,7 @@ def equal(world: World) -> bool:
 
 
 def names(each: Instance) -> set[str]:
-    return {pool_key.dgd_name for pool_key in each.roster._entries}
+    return {pool_key.dgd_name for pool_key in each.leases._leases}
 
 
 @pytest.mark.parametrize("polls", [False, True])
@@ -172,7 +172,7 @@ def test_a_relay_that_hops_between_instances_makes_no_event() -> None:
     before = [len(each.events) for each in world.instances()]
     world.run(4 * LEASE_MS)
     assert [len(each.events) for each in world.instances()] == before
-    assert all(not each.roster.conflicts.all(each.now_ms()) for each in world.instances())
+    assert all(not each.leases.conflicts.all(each.now_ms()) for each in world.instances())
 
 
 def test_a_successor_on_one_side_of_a_split_stays_when_its_predecessor_leaves_on_the_other() -> None:
@@ -319,7 +319,7 @@ def test_what_a_peer_has_not_heard_for_two_seconds_is_doubted_by_whom_it_vouches
     first, _, third = world.hosts
     world.start(third)
     world.run(700)
-    assert instance(third).circle.warm(instance(third).now_ms())
+    assert instance(third).membership.is_warm(instance(third).now_ms())
     world.kill(first)
     world.run(100)
     world.start(first)
@@ -341,7 +341,7 @@ def test_so_it_is_where_it_had_read_that_occupant_before_it_was_vouched_for() ->
     world.cut(first, second)
     world.start(third)
     world.run(ANSWER_MS)
-    assert instance(third).circle.warm(instance(third).now_ms())
+    assert instance(third).membership.is_warm(instance(third).now_ms())
     world.heal()
     world.run(LEASE_MS - ANSWER_MS - 1_000)
     assert not any(each.complete for each in world.instances())

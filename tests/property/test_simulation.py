@@ -28,13 +28,13 @@ from poolmuster.core.pauses import PAUSE_MS
 from poolmuster.core.pauses import TICK_MS as TIMER_MS
 from poolmuster.relay.heartbeat import (
     Deregister,
-    Failed,
     Heartbeat,
-    Left,
+    HeartbeatAccepted,
+    HeartbeatFailed,
+    HeartbeatGone,
+    HeartbeatRefused,
     Outcome,
-    Refused,
     Register,
-    Renewed,
     Superseded,
     Wait,
     terms_of,
@@ -126,7 +126,7 @@ class Relay:
         self._world = world
         self.name = name
         self.heart = Heartbeat(1, new_id=lambda: f"{relay_id}.{next(ids)}", draw=world.chance.random)
-        self.heart.want(world.clock.monotonic_ms(), body(name))
+        self.heart.set_document(world.clock.monotonic_ms(), body(name))
         self.task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -157,18 +157,18 @@ class Relay:
         while not request.done() and world.clock.monotonic_ms() < give_up_ms:
             await world.clock.sleep_ms(20)
         if not request.done() or (answer := request.result()) is None:
-            return Failed("nothing came back")
+            return HeartbeatFailed("nothing came back")
         match answer.status:
             case 200 | 201:
                 lease = answer.json["lease"]
                 terms = terms_of(lease["duration_ms"], lease["heartbeat_interval_ms"])
-                return Renewed(terms, created=answer.status == 201, conflict=answer.json["conflict"])
+                return HeartbeatAccepted(terms, created=answer.status == 201, conflict=answer.json["conflict"])
             case 204:
-                return Left()
+                return HeartbeatGone()
             case 409:
                 return Superseded("left")
             case status:
-                return Refused(status, "no")
+                return HeartbeatRefused(status, "no")
 
 
 class World:
@@ -246,9 +246,9 @@ class World:
             if answer.status != 409:
                 self.truth.heard(name, service)
         else:
-            listed = service.instance.projection.listing.get(key(name)) is not None
+            listed = service.instance.catalog.pools.get(key(name)) is not None
             answer = await service.leave(name, query=f"?relay_id={step.relay_id}")
-            if listed and service.instance.projection.listing.get(key(name)) is None:
+            if listed and service.instance.catalog.pools.get(key(name)) is None:
                 self.truth.left(name)
         return None if self.chance.random() < self.loss else answer
 

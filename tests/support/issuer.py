@@ -9,7 +9,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import AllowedPrivateKeys, get_default_algorithms
 
-from poolmuster.identity.key_sets import KeySet, nothing
+from poolmuster.identity.key_sets import KeySet, _noop
 from poolmuster.identity.signing_keys import parse_signing_keys
 from poolmuster.ports.clock import Clock
 
@@ -115,7 +115,7 @@ class Issuer:
 class GivenKeys(KeySet):
     """Keys that a test gives, at once."""
 
-    def __init__(self, issuer: Issuer, clock: Clock, on_withdrawal: Callable[[], None] = nothing) -> None:
+    def __init__(self, issuer: Issuer, clock: Clock, on_withdrawal: Callable[[], None] = _noop) -> None:
         super().__init__(issuer.url, clock, on_withdrawal)
         self.source = issuer
         self.asked = 0
@@ -124,7 +124,7 @@ class GivenKeys(KeySet):
         """Take what the issuer publishes now."""
         self._take(parse_signing_keys(self.source.jwks()))
 
-    def look_again(self) -> None:
+    def request_refresh(self) -> None:
         self.asked += 1
 
     async def run(self) -> None:

@@ -6,53 +6,55 @@ the list of a peer that was complete, this address left out, and that had read t
 never.
 """
 
-from poolmuster.core.account import ANSWER_MS, Account, Occupant
-from poolmuster.core.circle import Circle
-from poolmuster.core.peer_messages import Row, Statement
-from poolmuster.core.standings import FRESH, Standing
+from poolmuster.core.account import ANSWER_MS, Member, MemberStatus
+from poolmuster.core.circle import Membership
+from poolmuster.core.peer_messages import MemberSummary, SyncSummary
+from poolmuster.core.standings import FRESH, SourceStatus
 from poolmuster.model.source import SourceReason, SourceState
 from tests.support.peer_instance import LEASE_MS, NAME, SLACK_MS
 
 
-class FirstAccount(Account):
+class FirstMember(Member):
     """One address under that rule; ``warm`` is what its occupant last said of itself."""
 
     warm = False
 
-    def standing(self, now_ms: int) -> Standing | None:
-        stale = Standing(SourceState.STALE, SourceReason.UNREACHABLE)
+    def source_status(self, now_ms: int) -> SourceStatus | None:
+        stale = SourceStatus(SourceState.STALE, SourceReason.UNREACHABLE)
         if self.left_ms is not None:
             return stale if self._leaving_until_ms > now_ms else None
         if self.own:
             return None
         if self.answered_ms is None or now_ms - self.answered_ms > ANSWER_MS:
             return stale
-        if self.occupant is Occupant.READ:
+        if self.status is MemberStatus.READ:
             return FRESH if self.warm else stale
         return None if self.read_ms is None or now_ms - self.read_ms > self._lease_ms else stale
 
-    def row(self, now_ms: int) -> Row:
+    def summary(self, now_ms: int) -> MemberSummary:
         since_ms = 0 if self.read_ms is None else now_ms - self.read_ms
-        return Row(address=self.address, boot_id=self.boot_id, accounted_since_ms=since_ms, sure=self.sure(now_ms))
+        return MemberSummary(
+            address=self.address, boot_id=self.boot_id, synced_ms_ago=since_ms, synced=self.is_synced(now_ms)
+        )
 
 
-class FirstRule(Circle):
+class FirstRule(Membership):
     """All addresses under that rule."""
 
-    account_type = FirstAccount
+    member_type = FirstMember
 
-    def lacks(self, now_ms: int) -> bool:
-        return not self.warm(now_ms)
+    def needs_full_sync(self, now_ms: int) -> bool:
+        return not self.is_warm(now_ms)
 
-    def _vouches(self, row: Row, said_ms: int) -> bool:
-        account = self._accounts.get(row.address)
-        return row.accounted_since_ms <= LEASE_MS if account is not None and account.own else row.sure
+    def _can_trust(self, row: MemberSummary, said_ms: int) -> bool:
+        member = self._members.get(row.address)
+        return row.synced_ms_ago <= LEASE_MS if member is not None and member.own else row.synced
 
-    def heard(self, address: str, statement: Statement) -> None:
-        account = self._accounts.get(address)
-        assert isinstance(account, FirstAccount)
-        account.warm = statement.warm
+    def heard(self, address: str, summary: SyncSummary) -> None:
+        member = self._members.get(address)
+        assert isinstance(member, FirstMember)
+        member.warm = summary.warmed_up
 
 
-def first_rule(boot_id: str, now_ms: int) -> Circle:
+def first_rule(boot_id: str, now_ms: int) -> Membership:
     return FirstRule(boot_id=boot_id, names=(NAME,), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=now_ms)

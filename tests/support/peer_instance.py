@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from poolmuster.core.circle import Circle
-from poolmuster.core.merging import Merging
-from poolmuster.core.pauses import PauseMeter
-from poolmuster.core.peer_feed import Misread, PeerFeed, whole_list_of
-from poolmuster.core.peer_messages import Batch, Statement, WholeList
-from poolmuster.core.reading import Reading
-from poolmuster.core.roster import Roster
-from poolmuster.model.change import ChangeKind, Departure
+from poolmuster.core.circle import Membership
+from poolmuster.core.merging import Replica
+from poolmuster.core.pauses import PauseDetector
+from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
+from poolmuster.core.peer_messages import Delta, Snapshot, SyncSummary
+from poolmuster.core.reading import SourceUpdate
+from poolmuster.core.roster import LeaseTable
+from poolmuster.model.change import ChangeKind, Deregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceReason, SourceState, is_complete
@@ -28,9 +28,9 @@ PING_MS = 500
 NAME = "peers.test"
 
 
-def circle(boot_id: str, now_ms: int) -> Circle:
+def membership(boot_id: str, now_ms: int) -> Membership:
     """The rule of completeness."""
-    return Circle(boot_id=boot_id, names=(NAME,), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=now_ms)
+    return Membership(boot_id=boot_id, names=(NAME,), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=now_ms)
 
 
 class Instance:
@@ -41,17 +41,17 @@ class Instance:
         self.world, self.host, self.boot_id, self.polls, self.careless = world, host, boot_id, polls, careless
         self.started_ms = now_ms
         self.alive = True
-        self.merging = Merging(boot_id, LEASE_MS)
-        self.circle = world.rule(boot_id, now_ms)
-        self.roster = Roster()
-        self.meter = PauseMeter(now_ms)
+        self.replica = Replica(boot_id, LEASE_MS)
+        self.membership = world.rule(boot_id, now_ms)
+        self.leases = LeaseTable()
+        self.meter = PauseDetector(now_ms)
         self.links: dict[str, Link] = {}
         self.wholes: dict[str, Link] = {}
         self.tried_ms: dict[str, int] = {}
         self.asked_ms: dict[str, int] = {}
         self.taken_whole: set[str] = set()
-        self.feeds: dict[str, PeerFeed] = {}
-        self.statements: dict[str, tuple[Statement, int]] = {}
+        self.feeds: dict[str, DeltaDecoder] = {}
+        self.statements: dict[str, tuple[SyncSummary, int]] = {}
         self.served: list[Link] = []
         self.events: list[tuple[int, ChangeKind, PoolKey]] = []
         self.gone_ids: set[str | None] = set()
@@ -72,48 +72,48 @@ class Instance:
     def _pause(self, now_ms: int, credit_ms: int) -> None:
         if credit_ms:
             self.pauses.append((self.world.now_ms - credit_ms, credit_ms))
-            self.merging.paused(now_ms, credit_ms)
-            self.circle.paused(now_ms, credit_ms)
-            self.observe(Reading(started_ms=now_ms, credit_ms=credit_ms, ends_leases=False))
+            self.replica.paused(now_ms, credit_ms)
+            self.membership.paused(now_ms, credit_ms)
+            self.observe(SourceUpdate(started_ms=now_ms, credit_ms=credit_ms, expire=False))
 
     def put(self, registration: Registration) -> None:
-        self.observe(self.merging.put(registration, self.wake()))
+        self.observe(self.replica.put(registration, self.wake()))
         self._serve()
 
-    def leave(self, departure: Departure) -> bool:
-        reading = self.merging.leave(departure, self.wake())
+    def leave(self, deregistration: Deregistration) -> bool:
+        reading = self.replica.deregister(deregistration, self.wake())
         if reading is not None:
             self.observe(reading)
             self._serve()
         return reading is not None
 
-    def observe(self, reading: Reading) -> None:
-        steps = self.roster.apply(reading)
-        if reading.ends_leases:
-            steps += self.roster.end_leases(reading.started_ms, 10_000)
+    def observe(self, reading: SourceUpdate) -> None:
+        steps = self.leases.apply(reading)
+        if reading.expire:
+            steps += self.leases.expire(reading.started_ms, 10_000)
         for step in steps:
             pool = step.after or step.before
             assert pool is not None
             self.events.append((self.world.now_ms, step.kind, pool.key))
-            entry = self.roster.get(pool.key)
+            entry = self.leases.get(pool.key)
             if entry is not None and entry.registration.relay_id in self.gone_ids:
                 raise AssertionError(f"{pool.key} came back at {self.boot_id}")
-        for departure in reading.departures:
-            self.gone_ids.add(departure.relay_id)
+        for deregistration in reading.deregistrations:
+            self.gone_ids.add(deregistration.relay_id)
         self.gone_ids.discard(None)
 
     @property
     def complete(self) -> bool:
-        return is_complete(self.circle.sources(self.now_ms(), 0))
+        return is_complete(self.membership.sources(self.now_ms(), 0))
 
     @property
     def troubles(self) -> list[str]:
-        sources = self.circle.sources(self.now_ms(), 0)
+        sources = self.membership.sources(self.now_ms(), 0)
         return [f"{each.name}: {each.reason}" for each in sources if each.state is not SourceState.FRESH]
 
     @property
     def pools(self) -> bytes:
-        entries = [self.roster.get(key) for key in sorted(self.roster._entries)]
+        entries = [self.leases.get(key) for key in sorted(self.leases._leases)]
         return b",".join(entry.registration.pool.body for entry in entries if entry is not None)
 
     # What its timer does.
@@ -121,18 +121,18 @@ class Instance:
     def tick(self) -> None:
         now_ms = self.now_ms()
         self._pause(now_ms, self.meter.tick(now_ms))
-        self.observe(Reading(started_ms=now_ms))
-        self.merging.forget(now_ms)
+        self.observe(SourceUpdate(started_ms=now_ms))
+        self.replica.evict(now_ms)
         if now_ms - self._resolved_ms >= POLL_MS:
             self._resolved_ms = now_ms
             if self.world.dns_works:
-                self.circle.resolved(NAME, frozenset(self.world.named), now_ms, now_ms)
+                self.membership.resolved(NAME, frozenset(self.world.named), now_ms, now_ms)
             else:
-                self.circle.resolver_failed(NAME, "It fails.")
-        for address in self.circle.addresses:
+                self.membership.resolver_failed(NAME, "It fails.")
+        for address in self.membership.addresses:
             self._tend(address, now_ms)
             self._tend_whole(address, now_ms)
-        for link in [link for address, link in self.links.items() if address not in self.circle.addresses]:
+        for link in [link for address, link in self.links.items() if address not in self.membership.addresses]:
             self._drop(link)
         self._serve(timer=True)
 
@@ -141,9 +141,9 @@ class Instance:
         if link is not None:
             patience_ms = 60_000 if self.careless and link.heard_ms is not None else SILENT_MS
             if now_ms - (link.heard_ms or link.opened_ms) > patience_ms:
-                self.circle.failed(address, SourceReason.TIMEOUT, "It does not answer.")
+                self.membership.failed(address, SourceReason.TIMEOUT, "It does not answer.")
                 self._drop(link)
-        account = self.circle.account(address)
+        account = self.membership.member(address)
         own = account is not None and account.own
         every_ms = POLL_MS if self.polls or own else RETRY_MS
         if address not in self.links and now_ms - self.tried_ms.get(address, now_ms - POLL_MS) >= every_ms:
@@ -157,13 +157,13 @@ class Instance:
             if now_ms - link.opened_ms > SILENT_MS:
                 self._drop(link)
             return
-        account = self.circle.account(address)
+        account = self.membership.member(address)
         said = self.statements.get(address)
         if account is None or account.own or account.boot_id is None or said is None:
             return
-        wanted = account.boot_id not in self.taken_whole and not self.circle.warm(now_ms)
+        wanted = account.boot_id not in self.taken_whole and not self.membership.is_warm(now_ms)
         if not wanted:
-            wanted = self.circle.lacks(now_ms) and self.circle.vouches(*said)
+            wanted = self.membership.needs_full_sync(now_ms) and self.membership.can_trust(*said)
         if wanted and now_ms - self.asked_ms.get(address, now_ms - POLL_MS) >= POLL_MS:
             self.asked_ms[address] = now_ms
             self.wholes[address] = self.world.connect(self, address, stream=False, whole=True)
@@ -179,7 +179,7 @@ class Instance:
     def refused(self, link: "Link") -> None:
         now_ms = self.wake()
         self._drop(link)
-        self.circle.refused(link.address, now_ms)
+        self.membership.refused(link.address, now_ms)
 
     def ended(self, link: "Link") -> None:
         self.wake()
@@ -189,33 +189,33 @@ class Instance:
     def heard(self, link: "Link", message: bytes) -> None:
         now_ms = self.wake()
         if link.whole:
-            self._heard_whole(link, msgspec.json.decode(message, type=WholeList), now_ms)
+            self._heard_whole(link, msgspec.json.decode(message, type=Snapshot), now_ms)
             return
-        batch = msgspec.json.decode(message, type=Batch)
-        said_ms = link.transit.said_ms(batch.sent_ms, now_ms) if link.stream else link.opened_ms
+        batch = msgspec.json.decode(message, type=Delta)
+        said_ms = link.transit.to_local_ms(batch.sent_ms, now_ms) if link.stream else link.opened_ms
         link.heard_ms = now_ms
         if batch.boot_id != self.boot_id:
             feed = self.feeds.get(link.address)
             if feed is None or feed.boot_id != batch.boot_id:
-                feed = self.feeds[link.address] = PeerFeed(batch.boot_id)
+                feed = self.feeds[link.address] = DeltaDecoder(batch.boot_id)
             try:
-                said = feed.take(batch, said_ms)
-            except Misread as misread:
+                said = feed.decode(batch, said_ms)
+            except OutOfSync as misread:
                 feed.seq = misread.seq
                 self._drop(link)
                 return
-            self.observe(self.merging.hear(said, now_ms))
-        self.circle.read(link.address, batch.boot_id, batch.up_ms, said_ms)
-        self.statements[link.address] = (batch.statement, said_ms)
-        if (heard := getattr(self.circle, "heard", None)) is not None:
-            heard(link.address, batch.statement)
+            self.observe(self.replica.apply_remote(said, now_ms))
+        self.membership.read(link.address, batch.boot_id, batch.uptime_ms, said_ms)
+        self.statements[link.address] = (batch.summary, said_ms)
+        if (heard := getattr(self.membership, "heard", None)) is not None:
+            heard(link.address, batch.summary)
 
-    def _heard_whole(self, link: "Link", whole: WholeList, now_ms: int) -> None:
-        said, skipped = whole_list_of(whole.entries, whole.boot_id, link.opened_ms)
+    def _heard_whole(self, link: "Link", whole: Snapshot, now_ms: int) -> None:
+        said, skipped = decode_snapshot(whole.entries, whole.boot_id, link.opened_ms)
         assert not skipped
-        self.observe(self.merging.hear(said, now_ms))
+        self.observe(self.replica.apply_remote(said, now_ms))
         self.taken_whole.add(whole.boot_id)
-        self.circle.adopt(whole.statement, link.opened_ms, now_ms)
+        self.membership.apply_summary(whole.summary, link.opened_ms, now_ms)
         self._drop(link)
 
     def asked(self, link: "Link") -> None:
@@ -235,29 +235,29 @@ class Instance:
     def _serve(self, *, timer: bool = False) -> None:
         self.served = [link for link in self.served if not link.closed]
         for link in self.served:
-            if link.sent_seq < self.merging.journal.seq or (timer and self.now_ms() - link.sent_ms >= PING_MS):
+            if link.sent_seq < self.replica.log.seq or (timer and self.now_ms() - link.sent_ms >= PING_MS):
                 self._say(link)
 
     def _say(self, link: "Link") -> None:
-        now_ms, journal = self.now_ms(), self.merging.journal
-        batch = Batch(
+        now_ms, replication_log = self.now_ms(), self.replica.log
+        batch = Delta(
             boot_id=self.boot_id,
-            up_ms=now_ms - self.started_ms,
+            uptime_ms=now_ms - self.started_ms,
             sent_ms=now_ms,
             after=link.sent_seq,
-            seq=journal.seq,
-            statement=self.circle.statement(now_ms),
-            entries=journal.since(link.sent_seq, now_ms),
+            seq=replication_log.seq,
+            summary=self.membership.summary(now_ms),
+            entries=replication_log.since(link.sent_seq, now_ms),
         )
-        link.sent_seq, link.sent_ms = journal.seq, now_ms
+        link.sent_seq, link.sent_ms = replication_log.seq, now_ms
         link.send(msgspec.json.encode(batch))
 
-    def _whole(self) -> WholeList:
+    def _whole(self) -> Snapshot:
         now_ms = self.now_ms()
-        return WholeList(
+        return Snapshot(
             boot_id=self.boot_id,
-            up_ms=now_ms - self.started_ms,
+            uptime_ms=now_ms - self.started_ms,
             sent_ms=now_ms,
-            statement=self.circle.statement(now_ms),
-            entries=tuple(self.merging.whole(now_ms)),
+            summary=self.membership.summary(now_ms),
+            entries=tuple(self.replica.snapshot(now_ms)),
         )

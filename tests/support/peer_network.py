@@ -7,21 +7,21 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from poolmuster.core.history import History
-from poolmuster.model.source import Source
+from poolmuster.core.history import ChangeLog
+from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
-from poolmuster.service.projection import Observations, Projection
-from poolmuster.storage.peers.ledger import PeerTerms
-from poolmuster.storage.peers.names import PeerName
-from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, Place
-from poolmuster.storage.peers.notes import PeerNotes
+from poolmuster.service.projection import Catalog, Hooks
+from poolmuster.storage.peers.ledger import PeerSettings
+from poolmuster.storage.peers.names import ServiceName
+from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, PeerLocation
+from poolmuster.storage.peers.notes import PeerInstrumentation
 from poolmuster.storage.peers.store import PeerStore
 from poolmuster.storage.peers.trouble import PeerRefused
 from tests.support.clock import ManualClock
-from tests.support.registrations import departure, registration
+from tests.support.registrations import deregistration, registration
 
 LEASE_MS, HEARTBEAT_MS = 15_000, 5_000
-NAME = PeerName("peers.test", 80)
+NAME = ServiceName("peers.test", 80)
 SETTLE_TURNS = 200
 Behaviour = Callable[[str], AsyncGenerator[bytes, None]]
 
@@ -92,7 +92,7 @@ class Net:
 
 
 class Answer:
-    """`PeerAnswer` of another store of this process."""
+    """`PeerResponse` of another store of this process."""
 
     def __init__(self, boot_id: str, lines: AsyncGenerator[bytes, None], through: Callable[[], Any]) -> None:
         self.boot_id: str | None = boot_id
@@ -108,7 +108,7 @@ class Answer:
 
 
 class FakeNetwork:
-    """`PeerNetwork` of the instance at ``own``."""
+    """`PeerTransport` of the instance at ``own``."""
 
     def __init__(self, net: Net, own: str) -> None:
         self._net = net
@@ -122,7 +122,7 @@ class FakeNetwork:
     ) -> None:
         assert kind is None or self._net.open >= 0
 
-    async def resolve(self, name: PeerName) -> frozenset[str]:
+    async def resolve(self, name: ServiceName) -> frozenset[str]:
         net = self._net
         if net.resolver_hangs:
             await asyncio.Event().wait()
@@ -131,8 +131,8 @@ class FakeNetwork:
         return frozenset(net.named)
 
     @asynccontextmanager
-    async def ask(
-        self, place: Place, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
+    async def request(
+        self, place: PeerLocation, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
     ) -> AsyncIterator[Answer]:
         net = self._net
         address = net.target(place.address)
@@ -158,10 +158,10 @@ class FakeNetwork:
 
 
 def _lines(node: "Node", path: str, after: tuple[str, int]) -> AsyncGenerator[bytes, None]:
-    sharing = node.store.sharing
+    sharing = node.store.replication_feed
     if path == LIST_PATH:
-        return sharing.whole()
-    return sharing.batch(*after) if path == FEED_PATH else sharing.follow(*after)
+        return sharing.snapshot()
+    return sharing.delta(*after) if path == FEED_PATH else sharing.follow(*after)
 
 
 class Node:
@@ -179,17 +179,19 @@ class Node:
             network=FakeNetwork(net, address),
             clock=self.clock,
             boot_id=boot_id,
-            terms=PeerTerms(names=(NAME,), lease_ms=LEASE_MS, slack_ms=LEASE_MS - HEARTBEAT_MS, expect=expect, **terms),
+            terms=PeerSettings(
+                names=(NAME,), lease_ms=LEASE_MS, slack_ms=LEASE_MS - HEARTBEAT_MS, expect=expect, **terms
+            ),
             notes=self.notes,
         )
         self.changes: list[Any] = []
-        self.projection = Projection(
+        self.catalog = Catalog(
             boot_id=boot_id,
             clock=self.clock,
             store=self.store,
-            history=History(1000, 1 << 20, self.clock.monotonic_ms()),
+            change_log=ChangeLog(1000, 1 << 20, self.clock.monotonic_ms()),
             wake=lambda: None,
-            observations=Observations(self.changes.append, lambda *_: None),
+            hooks=Hooks(self.changes.append, lambda *_: None),
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._dead = asyncio.Event()
@@ -197,7 +199,7 @@ class Node:
     async def start(self) -> Self:
         self.net.hosts[self.address] = self
         self.net.named.add(self.address)
-        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.projection.run)]
+        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.catalog.run)]
         await self.net.settle()
         return self
 
@@ -233,7 +235,7 @@ class Node:
         await self.net.settle()
 
     async def leave(self, name: str = "a", relay_id: str | None = None) -> None:
-        await self.store.leave(departure(name, relay_id))
+        await self.store.deregister(deregistration(name, relay_id))
         await self.net.settle()
 
     @property
@@ -242,11 +244,11 @@ class Node:
 
     @property
     def listed(self) -> list[str]:
-        return [pool.key.dgd_name for pool in self.projection.listing]
+        return [pool.key.dgd_name for pool in self.catalog.pools]
 
     @property
     def complete(self) -> bool:
-        return self.projection.completeness().complete
+        return self.catalog.completeness().complete
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -254,11 +256,11 @@ class Node:
         return {source.name: str(source.reason) for source in self.sources.values() if source.reason is not None}
 
     @property
-    def sources(self) -> dict[str, Source]:
-        return {source.name: source for source in self.projection.completeness().sources}
+    def sources(self) -> dict[str, SourceInfo]:
+        return {source.name: source for source in self.catalog.completeness().sources}
 
 
-class CountingNotes(PeerNotes):
+class CountingNotes(PeerInstrumentation):
     """What metrics would count."""
 
     def __init__(self) -> None:

@@ -13,11 +13,11 @@ from functools import partial
 import msgspec
 
 from poolmuster.core.account import GAP_MS
-from poolmuster.core.circle import Circle
-from poolmuster.core.transit import Transit
-from poolmuster.model.errors import RelayLeft
-from tests.support.peer_instance import LEASE_MS, Instance, circle
-from tests.support.registrations import departure, registration
+from poolmuster.core.circle import Membership
+from poolmuster.core.transit import DelayEstimator
+from poolmuster.model.errors import RelayDeregistered
+from tests.support.peer_instance import LEASE_MS, Instance, membership
+from tests.support.registrations import deregistration, registration
 
 TICK_MS = 100
 HEARTBEAT_MS = 5_000
@@ -68,7 +68,7 @@ class Link:
         self._world, self.client, self.address, self.stream, self.whole = world, client, address, stream, whole
         self.opened_ms = client.now_ms()
         self.heard_ms: int | None = None
-        self.transit = Transit()
+        self.transit = DelayEstimator()
         self.server: Host | None = None
         feed = client.feeds.get(address)
         self.after_boot, self.after = (feed.boot_id, feed.seq) if feed is not None else ("", 0)
@@ -118,7 +118,7 @@ class Taken(msgspec.Struct):
 class World:
     """Everything there is."""
 
-    def __init__(self, seed: int, hosts: int = 3, rule: Callable[[str, int], Circle] = circle) -> None:
+    def __init__(self, seed: int, hosts: int = 3, rule: Callable[[str, int], Membership] = membership) -> None:
         self.rule = rule
         self.chance = random.Random(seed)
         self.now_ms = 0
@@ -245,18 +245,18 @@ class World:
         """A relay registers. Returns whether it was let in."""
         try:
             instance.put(registration(name, relay_id, weight=weight))
-        except RelayLeft:
+        except RelayDeregistered:
             return False
         self.taken.setdefault(name, []).append(Taken(self.now_ms, instance, relay_id))
         return True
 
     def leave(self, instance: Instance, name: str, relay_id: str) -> None:
-        if instance.leave(departure(name, relay_id)):
+        if instance.leave(deregistration(name, relay_id)):
             self.departed.setdefault(name, []).append((self.now_ms, relay_id))
 
     def check(self) -> None:
         for instance in self.instances():
-            listed = {pool_key.dgd_name for pool_key in instance.roster._entries}
+            listed = {pool_key.dgd_name for pool_key in instance.leases._leases}
             if instance.complete:
                 self.complete_ms[instance.boot_id] = self.complete_ms.get(instance.boot_id, 0) + TICK_MS
                 missing = self.must_be_listed() - listed

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.model.change import Deregistration, DeregistrationReason
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool, Registration, parse_registration
 
@@ -35,6 +35,8 @@ def pool(name: str = "a", cluster: str = CLUSTER, **facts: Any) -> Pool:
     return registration(name, None, cluster, **facts).pool
 
 
-def departure(name: str = "a", relay_id: str | None = None, reason: LeaveReason | None = None) -> Departure:
+def deregistration(
+    name: str = "a", relay_id: str | None = None, reason: DeregistrationReason | None = None
+) -> Deregistration:
     """A wish to leave."""
-    return Departure(key=key(name), relay_id=relay_id, reason=reason)
+    return Deregistration(key=key(name), relay_id=relay_id, reason=reason)

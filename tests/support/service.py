@@ -12,9 +12,9 @@ from starlette.types import Message, Scope
 
 from poolmuster.api.app import ApiLimits, build_apps
 from poolmuster.api.metrics import Metrics
-from poolmuster.httpd.gate import EntryRules, Gate
+from poolmuster.httpd.gate import AccessPolicy, Authorizer
 from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.refusals import Refusals
+from poolmuster.httpd.refusals import AuthFailureLog
 from poolmuster.model.key import PoolKey
 from poolmuster.wiring.serve import build_instance
 from poolmuster.wiring.settings import ServeLimits, ServeSettings
@@ -132,8 +132,8 @@ class Service:
         limits: ServeLimits | None = None,
         streams: int = 4_000,
         loopback_only: bool = True,
-        gate: Gate | None = None,
-        refusals: Refusals | None = None,
+        authorizer: Authorizer | None = None,
+        refusals: AuthFailureLog | None = None,
         **settings: Any,
     ) -> None:
         self.clock = clock or ManualClock()
@@ -151,7 +151,7 @@ class Service:
                 streams_per_credential=limits.streams_per_credential,
             ),
             HttpCounters(),
-            EntryRules(gate=gate or Gate(None), refusals=refusals, loopback_only=loopback_only),
+            AccessPolicy(authorizer=authorizer or Authorizer(None), auth_log=refusals, loopback_only=loopback_only),
             random_ms=self._random_ms,
         )
         self.streams: list[Stream] = []
@@ -164,7 +164,7 @@ class Service:
         instance = self.instance
         for run in (
             instance.store.run,
-            instance.projection.run,
+            instance.catalog.run,
             instance.publisher.run,
             instance.publisher.run_keep_alive,
         ):

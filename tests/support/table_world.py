@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
-from poolmuster.model.change import Departure
+from poolmuster.model.change import Deregistration
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import Source
+from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
-from poolmuster.storage.dynamodb.notes import TableNotes
-from poolmuster.storage.dynamodb.table_clock import TableClock
+from poolmuster.storage.dynamodb.notes import TableInstrumentation
+from poolmuster.storage.dynamodb.table_clock import ServerClock
 from tests.support.clock import ManualClock
 from tests.support.table_server import Table
 
@@ -26,14 +26,14 @@ class ReadBackStore:
         # Late: the tests of what needs no extra run without botocore.
         from botocore.session import Session
 
-        from poolmuster.storage.dynamodb.access import Access, Place
-        from poolmuster.storage.dynamodb.calls import Calls
+        from poolmuster.storage.dynamodb.access import AwsSigner, TableLocation
+        from poolmuster.storage.dynamodb.calls import DynamoClient
         from poolmuster.storage.dynamodb.store import DynamoStore
 
-        place = Place(table.name, None, table.server.url)
-        self.access = Access(Session(), place)
+        place = TableLocation(table.name, None, table.server.url)
+        self.access = AwsSigner(Session(), place)
         table_clock = DeafClock()
-        self.calls = Calls(place, self.access, clock, table_clock, lambda kind, units: None)
+        self.calls = DynamoClient(place, self.access, clock, table_clock, lambda kind, units: None)
         self.store = DynamoStore(
             calls=self.calls,
             access=self.access,
@@ -42,7 +42,7 @@ class ReadBackStore:
             boot_id="boot",
             lease_ms=lease_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
-            notes=TableNotes(),
+            notes=TableInstrumentation(),
         )
         self._clock = clock
         self._reading = asyncio.Lock()
@@ -54,11 +54,11 @@ class ReadBackStore:
         await self.store.put(registration)
         await self.read()
 
-    async def leave(self, departure: Departure) -> None:
-        await self.store.leave(departure)
+    async def deregister(self, deregistration: Deregistration) -> None:
+        await self.store.deregister(deregistration)
         await self.read()
 
-    def sources(self, now_ms: int) -> tuple[Source, ...]:
+    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
         return self.store.sources(now_ms)
 
     async def read(self) -> None:
@@ -112,8 +112,8 @@ class ReadingClock(ManualClock):
         await self.settle()
 
 
-class DeafClock(TableClock):
+class DeafClock(ServerClock):
     """A table's clock that goes by the test's clock: a real server's answers bear real time."""
 
-    def heard(self, date: str | None, monotonic_ms: int) -> None:
+    def observe(self, date: str | None, monotonic_ms: int) -> None:
         pass

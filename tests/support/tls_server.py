@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.httpd.server import HttpServer, bind
 from poolmuster.httpd.tls import TlsFiles
-from poolmuster.model.access import CertificateProof
+from poolmuster.model.access import CertificateCredential
 from tests.support.pki import Authority, Issued
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -75,7 +75,7 @@ class Serving:
         self.scopes = scopes
 
     @property
-    def certificates(self) -> list[CertificateProof | None]:
+    def certificates(self) -> list[CertificateCredential | None]:
         """What each request proved."""
         return [scope["certificate"] for scope in self.scopes]
 

@@ -10,12 +10,12 @@ import pytest
 from poolmuster.api.openapi import document
 from poolmuster.cli.ending import ExitCode
 from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
-from poolmuster.cli.options import HELP_EPILOG, Command, Group, Option
+from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup, Option
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH
-from poolmuster.wiring.front import Front
-from poolmuster.wiring.front_settings import FrontSettings, OidcSettings
+from poolmuster.wiring.front import Listener
+from poolmuster.wiring.front_settings import ListenSettings, OidcSettings
 from poolmuster.wiring.peer_metrics import PeerMetrics
 from poolmuster.wiring.table_metrics import TableMetrics
 from tests.support.parts import ROOT
@@ -58,7 +58,7 @@ def commands() -> dict[str, list[Command]]:
     ctx = click.Context(cli)
     found = {name: cli.get_command(ctx, name) for name in (*PROGRAMS, *OPERATORS)}
     grouped = {
-        name: list(each.commands.values()) if isinstance(each, Group) else [each] for name, each in found.items()
+        name: list(each.commands.values()) if isinstance(each, CommandGroup) else [each] for name, each in found.items()
     }
     return {name: [each for each in several if isinstance(each, Command)] for name, several in grouped.items()}
 
@@ -93,7 +93,7 @@ def test_every_flag_that_a_page_names_is_one() -> None:
 async def test_every_metric_of_the_service_is_documented_with_its_labels(tmp_path: Path) -> None:
     (tmp_path / "tokens.toml").write_text("# nobody\n")
     pair = Authority().server("localhost").write(tmp_path)
-    settings = FrontSettings(
+    settings = ListenSettings(
         auth_tokens=str(tmp_path / "tokens.toml"),
         tls_cert_path=pair.cert,
         tls_key_path=pair.key,
@@ -105,7 +105,7 @@ async def test_every_metric_of_the_service_is_documented_with_its_labels(tmp_pat
         assert answer.status == 200
         TableMetrics(service.metrics.registry)
         PeerMetrics(service.metrics.registry)
-        Front(settings, HttpLimits(), service.clock).measure(service.metrics.registry)
+        Listener(settings, HttpLimits(), service.clock).register_metrics(service.metrics.registry)
         shown = {}
         for family in service.metrics.registry.collect():
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}

@@ -8,20 +8,20 @@ import msgspec
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from poolmuster.api.lists import Lists
-from poolmuster.api.meta import Meta
+from poolmuster.api.lists import ListCache
+from poolmuster.api.meta import StatusHandlers
 from poolmuster.api.metrics import InstanceCollector, Metrics
 from poolmuster.api.pages import page_routes
-from poolmuster.api.peers import Peers
-from poolmuster.api.pools import Pools
+from poolmuster.api.peers import PeerHandlers
+from poolmuster.api.pools import PoolHandlers
 from poolmuster.api.watch import Watch
-from poolmuster.httpd.gate import EntryRules, Gate
+from poolmuster.httpd.gate import AccessPolicy, Authorizer
 from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.paths import Paths
+from poolmuster.httpd.paths import PathRouter
 from poolmuster.httpd.probes import Readiness, live
 from poolmuster.httpd.problems import Headers
-from poolmuster.httpd.resource import Resource
-from poolmuster.httpd.shell import Shell
+from poolmuster.httpd.resource import Endpoint
+from poolmuster.httpd.shell import ErrorMiddleware
 from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound
 from poolmuster.service.instance import Instance
@@ -49,7 +49,7 @@ def build_apps(
     metrics: Metrics,
     limits: ApiLimits,
     counters: HttpCounters,
-    rules: EntryRules,
+    rules: AccessPolicy,
     *,
     random_ms: Callable[[int, int], int] = random.randint,
 ) -> Apps:
@@ -57,71 +57,71 @@ def build_apps(
 
     Pages that hold no data, and whether the instance lives and is ready, are open to everybody in any case.
     """
-    gate = rules.gate
-    lists = Lists(instance)
-    watch = Watch(instance, lists, metrics, limits, gate, random_ms)
-    pools = Pools(instance, lists, metrics, gate, limits.body_bytes)
-    meta = Meta(instance, lists, metrics, counters=lambda: counters, streams=lambda: watch.streams)
+    authorizer = rules.authorizer
+    lists = ListCache(instance)
+    watch = Watch(instance, lists, metrics, limits, authorizer, random_ms)
+    pools = PoolHandlers(instance, lists, metrics, authorizer, limits.body_bytes)
+    meta = StatusHandlers(instance, lists, metrics, counters=lambda: counters, streams=lambda: watch.streams)
     metrics.registry.register(InstanceCollector(instance, counters, lambda: watch.streams))
-    readiness = Readiness(meta.check_ready, gate)
-    guard, read, register = gate.guard, Role.READ, Role.REGISTER
+    readiness = Readiness(meta.check_ready, authorizer)
+    guard, read, register = authorizer.guard, Role.READ, Role.REGISTER
     main = [
         Route(
-            "/pools", guard(Resource(asgi={"POST": pools.register, "GET": pools.list_pools}), GET=read, POST=register)
+            "/pools", guard(Endpoint(asgi={"POST": pools.register, "GET": pools.list_pools}), GET=read, POST=register)
         ),
-        Route("/pools/watch", guard(Resource(asgi={"GET": watch}), GET=read)),
-        Route(KEY_PATH, guard(Resource(GET=pools.one, DELETE=pools.leave), GET=read, DELETE=register)),
-        Route("/routers", guard(Resource(GET=meta.routers), GET=read)),
-        Route("/changes", guard(Resource(asgi={"GET": meta.changes}), GET=read)),
-        Route("/status", guard(Resource(GET=meta.status), GET=read)),
-        Route("/metrics", guard(Resource(GET=meta.metrics), GET=read)),
-        Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=readiness.reasoned)),
+        Route("/pools/watch", guard(Endpoint(asgi={"GET": watch}), GET=read)),
+        Route(KEY_PATH, guard(Endpoint(GET=pools.one, DELETE=pools.leave), GET=read, DELETE=register)),
+        Route("/routers", guard(Endpoint(GET=meta.routers), GET=read)),
+        Route("/changes", guard(Endpoint(asgi={"GET": meta.changes}), GET=read)),
+        Route("/status", guard(Endpoint(GET=meta.status), GET=read)),
+        Route("/metrics", guard(Endpoint(GET=meta.metrics), GET=read)),
+        Route("/health/live", Endpoint(GET=live)),
+        Route("/health/ready", Endpoint(GET=readiness.detailed)),
         *page_routes(),
-        *_peer_routes(instance, gate, limits),
+        *_peer_routes(instance, authorizer, limits),
     ]
     health = [
-        Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=readiness.bare)),
-        Route("/metrics", Resource(GET=meta.metrics)),
+        Route("/health/live", Endpoint(GET=live)),
+        Route("/health/ready", Endpoint(GET=readiness.minimal)),
+        Route("/metrics", Endpoint(GET=meta.metrics)),
     ]
 
-    def shell(paths: Paths, *, loopback_only: bool) -> ASGIApp:
-        return Shell(
+    def shell(paths: PathRouter, *, loopback_only: bool) -> ASGIApp:
+        return ErrorMiddleware(
             paths,
             headers=service_headers(instance),
-            sources=lambda: instance.projection.completeness().sources,
+            sources=lambda: instance.catalog.completeness().sources,
             loopback_only=loopback_only,
             counters=counters,
-            refusals=rules.refusals,
+            refusals=rules.auth_log,
         )
 
     return Apps(
-        main=shell(Paths(main, not_found=_not_found, guard=guard), loopback_only=rules.loopback_only),
-        health=shell(Paths(health, not_found=_only_health), loopback_only=rules.health_loopback_only),
+        main=shell(PathRouter(main, not_found=_not_found, guard=guard), loopback_only=rules.loopback_only),
+        health=shell(PathRouter(health, not_found=_only_health), loopback_only=rules.health_loopback_only),
     )
 
 
-def _peer_routes(instance: Instance, gate: Gate, limits: ApiLimits) -> tuple[Route, ...]:
+def _peer_routes(instance: Instance, authorizer: Authorizer, limits: ApiLimits) -> tuple[Route, ...]:
     """What instances tell each other, where there are others: no part of the public interface."""
-    if instance.sharing is None:
+    if instance.replication_feed is None:
         return ()
-    peers = Peers(instance, instance.sharing, gate, limits.streams)
+    peers = PeerHandlers(instance, instance.replication_feed, authorizer, limits.streams)
     return tuple(
-        Route(f"/peer/v1/{name}", gate.guard(Resource(asgi={"GET": app}), GET=Role.PEER))
-        for name, app in (("list", peers.whole), ("feed", peers.feed), ("stream", peers.stream))
+        Route(f"/peer/v1/{name}", authorizer.guard(Endpoint(asgi={"GET": app}), GET=Role.PEER))
+        for name, app in (("list", peers.snapshot), ("feed", peers.delta), ("stream", peers.stream))
     )
 
 
 def service_headers(instance: Instance) -> Callable[[], Headers]:
     """What every answer bears. A list brings its own revision and completeness, as of its encoding."""
-    projection = instance.projection
-    boot_id = instance.facts.boot_id.encode()
+    catalog = instance.catalog
+    boot_id = instance.info.boot_id.encode()
 
     def headers() -> Headers:
-        now = projection.completeness()
+        now = catalog.completeness()
         return [
-            (b"poolmuster-revision", b"%b.%d" % (boot_id, projection.history.number)),
+            (b"poolmuster-revision", b"%b.%d" % (boot_id, catalog.change_log.number)),
             (b"poolmuster-complete", b"true" if now.complete else b"false"),
             (b"poolmuster-instance", boot_id),
         ]

@@ -15,7 +15,7 @@ from poolmuster.api.shapes import (
     RemovedEntry,
     pool_of,
 )
-from poolmuster.core.translation import translate
+from poolmuster.core.translation import filter_change
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.selector import Selector
 from poolmuster.model.source import is_complete
@@ -36,7 +36,7 @@ async def stream_changes(
     separator = b""
     left = iter(changes)
     while piece := list(islice(left, CHANGES_A_PIECE)):
-        seen = [shown for change in piece if (shown := translate(change, selector)) is not None]
+        seen = [shown for change in piece if (shown := filter_change(change, selector)) is not None]
         if seen:
             yield separator + msgspec.json.encode(change_entries(boot_id, seen))[1:-1]
             separator = b","

@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from poolmuster.api.lists import ListAnswer, Lists
+from poolmuster.api.lists import ListCache, ListResponse
 from poolmuster.api.query import ListQuery
-from poolmuster.core.translation import translate
+from poolmuster.core.translation import filter_change
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
-from poolmuster.model.source import Source, is_complete
+from poolmuster.model.source import SourceInfo, is_complete
 from poolmuster.service.instance import Instance
-from poolmuster.service.publisher import Waiter
+from poolmuster.service.publisher import Subscriber
 
 CHUNK_CHANGES = 256
 CHUNK_BYTES = 256 * 1024
-MEMO_PLACES = 64
+CHUNK_CACHE_SIZE = 64
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
@@ -29,40 +29,40 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-class Channel:
+class WatchGroup:
     """One question in one format (``sse``, or a JSON object a line).
 
     ``looked`` is the number up to which it has looked at the history; its watchers wait there for the publisher.
     """
 
-    def __init__(self, instance: Instance, lists: Lists, query: ListQuery, *, sse: bool) -> None:
+    def __init__(self, instance: Instance, lists: ListCache, query: ListQuery, *, sse: bool) -> None:
         self._lists = lists
-        self._projection = instance.projection
-        self._history = instance.projection.history
+        self._catalog = instance.catalog
+        self._history = instance.catalog.change_log
         self._memo: dict[int, Chunk] = {}
-        self._shown: list[Change] = []
+        self._visible: list[Change] = []
         self._shown_from = self._history.number
         self._news = False
-        self._boot_id = instance.projection.boot_id.encode()
+        self._boot_id = instance.catalog.boot_id.encode()
         # Computed once: it is a part of every event's id.
         self._digest = query.digest
         self.looked = self._history.number
         self.query = query
         self.sse = sse
-        self.members: set[Waiter] = set()
+        self.members: set[Subscriber] = set()
 
-    def waiters(self) -> set[Waiter]:
-        """Its watchers (`poolmuster.service.publisher.Group`)."""
+    def subscribers(self) -> set[Subscriber]:
+        """Its watchers (`poolmuster.service.publisher.SubscriberGroup`)."""
         return self.members
 
-    def has_news(self) -> bool:
+    def poll(self) -> bool:
         """Whether the changes since the last call show its watchers anything."""
         self._memo.clear()
-        self.look()
+        self.advance()
         news, self._news = self._news, False
         return news
 
-    def look(self) -> None:
+    def advance(self) -> None:
         """Look through the filter at the changes that are new.
 
         Afterwards ``_shown`` is all that is to be seen between ``_shown_from`` and ``looked``. So each change is held
@@ -71,27 +71,27 @@ class Channel:
         """
         changes = self._history.since(self.looked)
         if changes is None:
-            self._shown_from, self._shown, self._news = self._history.number, [], True
+            self._shown_from, self._visible, self._news = self._history.number, [], True
         else:
             selector = self.query.selector
-            shown = [seen for change in changes if (seen := translate(change, selector)) is not None]
+            shown = [seen for change in changes if (seen := filter_change(change, selector)) is not None]
             if shown:
-                self._shown_from = self._shown[-1].number if self._shown else self._shown_from
-                self._shown, self._news = shown, True
+                self._shown_from = self._visible[-1].number if self._visible else self._shown_from
+                self._visible, self._news = shown, True
         self.looked = self._history.number
 
     def event_id(self, number: int) -> str:
         """``BOOT.N.F``: where a stream can be taken up again."""
-        return f"{self._projection.boot_id}.{number}.{self._digest}"
+        return f"{self._catalog.boot_id}.{number}.{self._digest}"
 
     def resume_number(self, last_event_id: str) -> int | None:
         """The place that ``Last-Event-ID`` names, if this boot still holds the history from it under this question."""
         boot_and_number, _, digest = last_event_id.strip().rpartition(".")
         boot, _, text = boot_and_number.rpartition(".")
-        if boot != self._projection.boot_id or digest != self._digest or not (text.isascii() and text.isdigit()):
+        if boot != self._catalog.boot_id or digest != self._digest or not (text.isascii() and text.isdigit()):
             return None
         number = int(text) if len(text) < 20 else -1
-        return number if self._history.floor <= number <= self._history.number else None
+        return number if self._history.first_resumable <= number <= self._history.number else None
 
     def next_chunk(self, number: int) -> Chunk | None:
         """What a watcher at ``number`` is sent next; ``None`` where the history no longer reaches back to it.
@@ -103,19 +103,21 @@ class Channel:
         if chunk is None:
             chunk = self._make_chunk(number)
             if chunk is not None and chunk.number != number:
-                if len(self._memo) >= MEMO_PLACES:
+                if len(self._memo) >= CHUNK_CACHE_SIZE:
                     self._memo.clear()
                 self._memo[number] = chunk
         return chunk
 
     def _make_chunk(self, number: int) -> Chunk | None:
         if number >= self._shown_from:
-            return self._encode([change for change in self._shown if change.number > number], max(number, self.looked))
+            return self._encode(
+                [change for change in self._visible if change.number > number], max(number, self.looked)
+            )
         changes = self._history.since(number, CHUNK_CHANGES)
         if changes is None:
             return None
         selector = self.query.selector
-        seen = [translate(change, selector) for change in changes]
+        seen = [filter_change(change, selector) for change in changes]
         return self._encode([change for change in seen if change is not None], changes[-1].number)
 
     def _encode(self, changes: list[Change], number: int) -> Chunk:
@@ -162,7 +164,7 @@ class Channel:
                 what = b',"pool":' + pool
         return b"%b%b%b" % (self._open(change.kind, change.number), what, self._close)
 
-    def completeness(self, number: int, sources: tuple[Source, ...]) -> bytes:
+    def completeness(self, number: int, sources: tuple[SourceInfo, ...]) -> bytes:
         """A ``completeness`` event at ``number``."""
         complete = b"true" if is_complete(sources) else b"false"
         content = b',"complete":%b,"sources":%b' % (complete, msgspec.json.encode(sources))
@@ -181,7 +183,7 @@ class Channel:
         answer = await self._lists.answer(self.query)
         return self._snapshot_pieces(answer), answer.number
 
-    async def _snapshot_pieces(self, answer: ListAnswer) -> AsyncIterator[bytes | memoryview]:
+    async def _snapshot_pieces(self, answer: ListResponse) -> AsyncIterator[bytes | memoryview]:
         body = self._lists.stream_with_leases(answer) if self.query.lease else answer.stream()
         first = True
         async for piece in body:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 import msgspec
 
 from poolmuster.api.query import ListQuery
-from poolmuster.core.listing import Listing, Page
+from poolmuster.core.listing import Page, RecordList
 from poolmuster.model.errors import Unavailable
 from poolmuster.model.registration import DIGEST_BITS, Pool
 from poolmuster.model.selector import Selector
@@ -35,7 +35,7 @@ PIECE_BYTES = 64 * 1024
 client does not read, so it is about so long. A page of more than `PAGE_BYTES` is sent in such pieces too."""
 
 
-class ListAnswer:
+class ListResponse:
     """One list at one moment: what stands before the pools, their pages, and what stands behind."""
 
     __slots__ = ("__weakref__", "complete", "etag", "head", "made_s", "number", "pages", "revision", "tail", "zipping")
@@ -64,7 +64,7 @@ class ListAnswer:
         return [self._piece(index) for index in range(len(self.pages))]
 
     def _piece(self, index: int) -> bytes | memoryview:
-        joined = self.pages[index].joined()
+        joined = self.pages[index].encoded()
         return joined if index else memoryview(joined)[1:]
 
     async def stream(self) -> AsyncIterator[bytes | memoryview]:
@@ -100,65 +100,65 @@ def _gzip(pieces: list[bytes | memoryview]) -> bytes:
     return b"".join([*map(compressor.compress, pieces), compressor.flush()])
 
 
-class Lists:
+class ListCache:
     """The latest answer for each selector."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._projection = instance.projection
-        self._answers: OrderedDict[Selector, ListAnswer] = OrderedDict()
-        self._gzipped: weakref.WeakSet[ListAnswer] = weakref.WeakSet()
+        self._catalog = instance.catalog
+        self._answers: OrderedDict[Selector, ListResponse] = OrderedDict()
+        self._gzipped: weakref.WeakSet[ListResponse] = weakref.WeakSet()
 
     def require_readable(self) -> None:
         """Raise `Unavailable` while a source of pools was never read: an unread source is not an empty list."""
-        for source in self._projection.completeness().sources:
+        for source in self._catalog.completeness().sources:
             if source.state is SourceState.UNKNOWN and source.kind in (SourceKind.TABLE, SourceKind.TOPOLOGY):
                 why = source.detail or source.reason
                 raise Unavailable(f"The {source.kind} {source.name} has not been read yet: {why}.")
 
-    async def answer(self, query: ListQuery) -> ListAnswer:
+    async def answer(self, query: ListQuery) -> ListResponse:
         """The list as it is now, without leases. Raises `Unavailable` where it was never read."""
         self.require_readable()
         if query.lease or query.unlisted:
             # Asked for by people, and different each time: not worth a place among the answers.
-            return self._make(await self._instance.views.listing(query.selector), query)
+            return self._make(await self._instance.views.pools(query.selector), query)
         made = self._answers.get(query.selector)
         if made is not None and self._still_good(made):
             self._answers.move_to_end(query.selector)
             return made
-        answer = self._make(await self._instance.views.listing(query.selector), query)
+        answer = self._make(await self._instance.views.pools(query.selector), query)
         self._answers[query.selector] = answer
         self._answers.move_to_end(query.selector)
         if len(self._answers) > ANSWERS_LIMIT:
             self._answers.popitem(last=False)
         return answer
 
-    def _still_good(self, made: ListAnswer) -> bool:
-        complete = self._projection.completeness().complete
-        if made.number != self._projection.history.number:
+    def _still_good(self, made: ListResponse) -> bool:
+        complete = self._catalog.completeness().complete
+        if made.number != self._catalog.change_log.number:
             return False
         return complete or made.made_s == self._instance.clock.monotonic_ms() // 1000
 
-    def _make(self, listing: Listing, query: ListQuery) -> ListAnswer:
-        now = self._projection.completeness()
+    def _make(self, listing: RecordList, query: ListQuery) -> ListResponse:
+        now = self._catalog.completeness()
         extra = b',"unlisted":[]' if query.unlisted else b""
         tail = b'],"complete":%b,"revision":"%b","sources":%b%b}' % (
             b"true" if now.complete else b"false",
-            self._projection.revision.encode(),
+            self._catalog.revision.encode(),
             msgspec.json.encode(now.sources),
             extra,
         )
-        return ListAnswer(
+        return ListResponse(
             pages=listing.pages(),
             tail=tail,
-            revision=self._projection.revision,
-            number=self._projection.history.number,
+            revision=self._catalog.revision,
+            number=self._catalog.change_log.number,
             complete=now.complete,
             etag=b"" if query.lease else etag_of(listing, now, extra),
             made_s=self._instance.clock.monotonic_ms() // 1000,
         )
 
-    async def gzipped(self, answer: ListAnswer) -> bytes | None:
+    async def gzipped(self, answer: ListResponse) -> bytes | None:
         """The body, compressed once and off the event loop; ``None`` where that would take too much memory."""
         if answer.zipping is None:
             if len(self._gzipped) >= GZIPPED_LIMIT:
@@ -168,7 +168,7 @@ class Lists:
             answer.zipping = asyncio.ensure_future(asyncio.to_thread(_gzip, pieces))
         return await asyncio.shield(answer.zipping)
 
-    async def stream_with_leases(self, answer: ListAnswer) -> AsyncIterator[bytes]:
+    async def stream_with_leases(self, answer: ListResponse) -> AsyncIterator[bytes]:
         """The body of ``answer`` with each pool's lease, as it is when its piece is taken."""
         yield answer.head
         separator = b""
@@ -181,11 +181,11 @@ class Lists:
 
     def with_lease(self, pool: Pool) -> bytes:
         """The pool with its lease under ``status``."""
-        lease = self._projection.lease(pool.key)
+        lease = self._catalog.lease(pool.key)
         return pool.body_with_status(b'{"lease":%b}' % msgspec.json.encode(lease))
 
 
-def etag_of(listing: Listing, now: Completeness, extra: bytes = b"") -> bytes:
+def etag_of(listing: RecordList, now: Completeness, extra: bytes = b"") -> bytes:
     """A weak ETag: equal exactly where pools, ``complete`` and source states are."""
     content = [listing.digest.to_bytes(DIGEST_BITS // 8), repr(now.identity).encode(), b"%d" % now.complete, extra]
     return b'W/"%b"' % blake2b(b"\0".join(content), digest_size=16).hexdigest().encode()

@@ -9,13 +9,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.changes import stream_changes
-from poolmuster.api.lists import Lists
+from poolmuster.api.lists import ListCache
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.query import check_known, parameters, single
 from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.probes import exposition
-from poolmuster.model.errors import Fault, InvalidInput, Unavailable
+from poolmuster.model.errors import FieldError, InvalidInput, Unavailable
 from poolmuster.model.key import PoolKey
 from poolmuster.model.selector import FILTERS, parse_selector
 from poolmuster.model.wire import Conflict
@@ -32,20 +32,20 @@ def json_response(content: object) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json", headers={"cache-control": "no-cache"})
 
 
-class Meta:
+class StatusHandlers:
     """Handlers of the paths about the service."""
 
     def __init__(
         self,
         instance: Instance,
-        lists: Lists,
+        lists: ListCache,
         metrics: Metrics,
         *,
         counters: Callable[[], HttpCounters],
         streams: Callable[[], int],
     ) -> None:
         self._instance = instance
-        self._projection = instance.projection
+        self._catalog = instance.catalog
         self._lists = lists
         self._metrics = metrics
         self._counters = counters
@@ -54,7 +54,7 @@ class Meta:
     async def routers(self, request: Request) -> Response:
         """``GET /routers``."""
         check_known(parameters(request.scope), ())
-        return json_response(Routers(routers=self._instance.facts.routers))
+        return json_response(Routers(routers=self._instance.info.routers))
 
     async def changes(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /changes``: plain ASGI, as the answer is sent piece by piece."""
@@ -62,18 +62,18 @@ class Meta:
         check_known(found, (*FILTERS, "since"))
         since_s = _since(single(found, "since"))
         selector = parse_selector((name, value) for name, value in found if name != "since")
-        clock, projection = self._instance.clock, self._projection
+        clock, catalog = self._instance.clock, self._catalog
         now_ms, now_at_ms = clock.monotonic_ms(), clock.wall_ms()
         start_ms = now_ms - round(since_s * 1000)
-        known_ms = projection.history.known_since_ms
+        known_ms = catalog.change_log.known_since_ms
         answer = Changes(
             changes=[],
             since_at_ms=now_at_ms - now_ms + start_ms,
             known_since_at_ms=now_at_ms - now_ms + known_ms,
             reaches_back=known_ms <= start_ms,
-            revision=projection.revision,
+            revision=catalog.revision,
         )
-        pieces = stream_changes(answer, projection.history.newer_than(start_ms), selector, projection.boot_id)
+        pieces = stream_changes(answer, catalog.change_log.newer_than(start_ms), selector, catalog.boot_id)
         headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["method"] != "HEAD":
@@ -84,9 +84,9 @@ class Meta:
     async def status(self, request: Request) -> Response:
         """``GET /status``."""
         check_known(parameters(request.scope), ())
-        projection, facts, clock = self._projection, self._instance.facts, self._instance.clock
-        now = projection.completeness()
-        conflicts = list(projection.conflicts().items())
+        catalog, facts, clock = self._catalog, self._instance.info, self._instance.clock
+        now = catalog.completeness()
+        conflicts = list(catalog.conflicts().items())
         return json_response(
             Status(
                 instance=InstanceStatus(
@@ -100,17 +100,17 @@ class Meta:
                 registration_storage=facts.registration_storage,
                 lease_ms=facts.lease_ms,
                 heartbeat_interval_ms=facts.heartbeat_interval_ms,
-                pools=len(projection.listing),
-                registrations_bytes=projection.listing.registrations_bytes,
-                clusters=projection.clusters,
+                pools=len(catalog.pools),
+                registrations_bytes=catalog.pools.registrations_bytes,
+                clusters=catalog.clusters,
                 complete=now.complete,
-                revision=projection.revision,
+                revision=catalog.revision,
                 sources=now.sources,
                 conflicts=[_conflict(key, conflict) for key, conflict in conflicts[:CONFLICTS_SHOWN]],
                 conflicts_count=len(conflicts),
                 watchers=self._streams(),
                 connections=self._counters().connections,
-                history=HistoryStatus(changes=len(projection.history), bytes=projection.history.size_bytes),
+                history=HistoryStatus(changes=len(catalog.change_log), bytes=catalog.change_log.size_bytes),
                 limits=facts.limits,
             )
         )
@@ -140,5 +140,5 @@ def _since(text: str | None) -> float:
         return DEFAULT_SINCE_S
     seconds = float(text) if _SECONDS.fullmatch(text) else -1.0
     if not 0 <= seconds <= 10**9:
-        raise InvalidInput("The time span is not valid.", (Fault("since", "is a number of seconds, 0 or more"),))
+        raise InvalidInput("The time span is not valid.", (FieldError("since", "is a number of seconds, 0 or more"),))
     return seconds

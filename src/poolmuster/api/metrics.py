@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from poolmuster.api.tally import RegistrationTally
+from poolmuster.api.tally import RegistrationCounter
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.model.change import Change
 from poolmuster.service.instance import Instance
@@ -26,7 +26,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._registrations = RegistrationTally(LAG_BUCKETS)
+        self._registrations = RegistrationCounter(LAG_BUCKETS)
         self.registry.register(self._registrations)
         self._publish_lag = Histogram(
             "poolmuster_publish_lag_seconds",
@@ -105,8 +105,8 @@ class InstanceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The gauges and counters."""
-        projection = self._instance.projection
-        now = projection.completeness()
+        catalog = self._instance.catalog
+        now = catalog.completeness()
         yield GaugeMetricFamily("poolmuster_complete", "1 while the list is known to be complete", float(now.complete))
         fresh = GaugeMetricFamily(
             "poolmuster_source_fresh", "1 while the source is fresh", labels=["kind", "name", "reason"]
@@ -115,25 +115,25 @@ class InstanceCollector(Collector):
             fresh.add_metric([source.kind, source.name, source.reason or ""], float(source.reason is None))
         yield fresh
         yield self._pools()
-        history = projection.history
+        history = catalog.change_log
         gauges = {
-            "poolmuster_registrations_bytes": ("Size of the listed pools", projection.listing.registrations_bytes),
+            "poolmuster_registrations_bytes": ("Size of the listed pools", catalog.pools.registrations_bytes),
             "poolmuster_history_changes": ("Changes held for watchers to resume from", len(history)),
             "poolmuster_history_bytes": ("Size of the held changes", history.size_bytes),
-            "poolmuster_conflicted_pools": ("Pools with a conflict now", len(projection.conflicts())),
+            "poolmuster_conflicted_pools": ("Pools with a conflict now", len(catalog.conflicts())),
             "poolmuster_watchers": ("Open watch streams", self._streams()),
             "poolmuster_views": ("Filtered views kept up to date", len(self._instance.views)),
             "poolmuster_connections": ("Open connections", self._counters.connections),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, float(value))
-        for name, bound in self._instance.facts.limits.items():
+        for name, bound in self._instance.info.limits.items():
             yield GaugeMetricFamily(f"poolmuster_limit_{name}", f"The bound --limit-{name.replace('_', '-')}", bound)
         yield self._refusals()
 
     def _pools(self) -> Metric:
         pools = GaugeMetricFamily("poolmuster_pools", "Listed pools by cluster", labels=["cluster"])
-        by_size = sorted(self._instance.projection.clusters.items(), key=lambda item: (-item[1], item[0]))
+        by_size = sorted(self._instance.catalog.clusters.items(), key=lambda item: (-item[1], item[0]))
         for cluster, count in by_size[:CLUSTERS_SHOWN]:
             pools.add_metric([cluster], count)
         if rest := sum(count for _, count in by_size[CLUSTERS_SHOWN:]):

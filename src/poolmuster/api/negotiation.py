@@ -46,7 +46,7 @@ def preferred(scope: Scope, offered: tuple[str, ...]) -> str | None:
     return best if weight(best) > 0 else None
 
 
-def has_already(scope: Scope, etag: bytes) -> bool:
+def etag_matches(scope: Scope, etag: bytes) -> bool:
     """Whether ``If-None-Match`` names ``etag``, compared weakly."""
     text = header(scope, b"if-none-match")
     if not text:

@@ -11,17 +11,17 @@ import msgspec
 from poolmuster import __version__
 from poolmuster.api import shapes
 from poolmuster.model.access import Role
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.registration import RELAY_ID_LIMIT, RegistrationDocument
-from poolmuster.model.wire import Problem, Registered
+from poolmuster.model.wire import Problem, RegistrationResponse
 
 Json = dict[str, Any]
 
 _TYPES = (
     RegistrationDocument,
-    Registered,
+    RegistrationResponse,
     Problem,
-    shapes.PoolList,
+    shapes.PoolListBody,
     shapes.OnePool,
     shapes.Changes,
     shapes.Routers,
@@ -188,12 +188,12 @@ def _pools(samples: Json) -> Json:
         "not known here are kept and listed as they came. The member `status` is reserved.",
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {
-            "200": _answer("Renewed, or changed.", _json(Registered, renewed=samples["registered"])),
-            "201": _answer("The pool was not in this instance's live list.", _json(Registered)),
+            "200": _answer("Renewed, or changed.", _json(RegistrationResponse, renewed=samples["registered"])),
+            "201": _answer("The pool was not in this instance's live list.", _json(RegistrationResponse)),
             **_problems(400, 409, 413, 415, 429),
         },
     }
-    lists = _json(shapes.PoolList, list=samples["list"], with_leases=samples["list_with_leases"])
+    lists = _json(shapes.PoolListBody, list=samples["list"], with_leases=samples["list_with_leases"])
     headers = ("ETag", "Vary", "Cache-Control")
     listing = {
         "200": _answer("The list.", lists, (*headers, "Content-Encoding")),
@@ -240,7 +240,7 @@ def _one(samples: Json) -> Json:
                 "Only while this relay is the latest to have registered.",
                 {"type": "string", "minLength": 1, "maxLength": RELAY_ID_LIMIT},
             ),
-            _query("reason", "Why.", {"type": "string", "enum": list(LeaveReason)}),
+            _query("reason", "Why.", {"type": "string", "enum": list(DeregistrationReason)}),
             _query("detail", "For people; its first 1,000 characters are kept.", _STRING),
         ],
         "responses": {"204": _answer("Done, or there was nothing to do."), **_problems(400, 404)},

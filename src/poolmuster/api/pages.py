@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from poolmuster.api.openapi import document
-from poolmuster.httpd.resource import Handler, Resource
+from poolmuster.httpd.resource import Endpoint, Handler
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -136,7 +136,7 @@ def page_routes() -> list[Route]:
     described = document()
     docs = _page("poolmuster: the interface", _docs(described))
     return [
-        Route("/openapi.json", Resource(GET=_fixed(msgspec.json.encode(described), "application/json", {}))),
-        Route("/docs", Resource(GET=_fixed(docs, "text/html", _HEADERS))),
-        Route("/", Resource(GET=_fixed(_page("poolmuster", _INDEX), "text/html", _HEADERS))),
+        Route("/openapi.json", Endpoint(GET=_fixed(msgspec.json.encode(described), "application/json", {}))),
+        Route("/docs", Endpoint(GET=_fixed(docs, "text/html", _HEADERS))),
+        Route("/", Endpoint(GET=_fixed(_page("poolmuster", _INDEX), "text/html", _HEADERS))),
     ]

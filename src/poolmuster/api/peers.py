@@ -12,12 +12,12 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.query import check_known, parameters, single
-from poolmuster.httpd.gate import Gate
+from poolmuster.httpd.gate import Authorizer
 from poolmuster.httpd.refusals import client_of
 from poolmuster.model.access import Role
-from poolmuster.model.errors import Fault, InvalidInput, Unavailable
-from poolmuster.ports.authenticator import Admission
-from poolmuster.ports.sharing import Sharing
+from poolmuster.model.errors import FieldError, InvalidInput, Unavailable
+from poolmuster.ports.authenticator import AuthContext
+from poolmuster.ports.sharing import ReplicationFeed
 from poolmuster.service.instance import Instance
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -34,24 +34,24 @@ ANSWERS_LIMIT = 300
 """Answers under way at once, whatever the limit of streams: three for each of a hundred instances."""
 
 
-class Peers:
+class PeerHandlers:
     """The endpoints. At most ``most`` answers are under way at once, and never more than `ANSWERS_LIMIT`."""
 
-    def __init__(self, instance: Instance, sharing: Sharing, gate: Gate, most: int) -> None:
+    def __init__(self, instance: Instance, sharing: ReplicationFeed, authorizer: Authorizer, most: int) -> None:
         self._instance = instance
         self._sharing = sharing
-        self._gate = gate
+        self._gate = authorizer
         self._most = min(most, ANSWERS_LIMIT)
         self._answers = 0
 
-    async def whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def snapshot(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /peer/v1/list``: all that this instance lists, for one that starts."""
         check_known(parameters(scope), ())
-        await self._answer(scope, receive, send, self._sharing.whole())
+        await self._answer(scope, receive, send, self._sharing.snapshot())
 
-    async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def delta(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /peer/v1/feed``: what was registered here since."""
-        await self._answer(scope, receive, send, self._sharing.batch(*_place(scope)))
+        await self._answer(scope, receive, send, self._sharing.delta(*_place(scope)))
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /peer/v1/stream``: the same, and what happens from then on."""
@@ -77,12 +77,12 @@ class Peers:
         self, scope: Scope, send: Send, lines: AsyncGenerator[bytes, None], listening: "asyncio.Task[None]"
     ) -> None:
         """Until the lines end, the peer goes, its credentials no longer count, or this instance stops."""
-        admission: Admission = scope["admission"]
+        admission: AuthContext = scope["admission"]
         async with aclosing(lines) as open_lines:
             async for line in open_lines:
                 if listening.done():
                     return
-                if not self._gate.may_still(admission, Role.PEER):
+                if not self._gate.still_has(admission, Role.PEER):
                     log.warning(
                         "A peer is told no more: its credentials no longer count",
                         principal=admission.principal.name,
@@ -100,7 +100,7 @@ def _place(scope: Scope) -> tuple[str, int]:
     check_known(found, ("boot", "after"))
     after = single(found, "after") or "0"
     if _NUMBER.fullmatch(after) is None:
-        raise InvalidInput("The place in the feed is not valid.", (Fault("after", "is a number, 0 or more"),))
+        raise InvalidInput("The place in the feed is not valid.", (FieldError("after", "is a number, 0 or more"),))
     return single(found, "boot") or "", int(after)
 
 

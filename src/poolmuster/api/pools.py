@@ -9,16 +9,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.changes import change_entries
-from poolmuster.api.lists import GZIP_FROM_BYTES, ListAnswer, Lists
+from poolmuster.api.lists import GZIP_FROM_BYTES, ListCache, ListResponse
 from poolmuster.api.metrics import Metrics
-from poolmuster.api.negotiation import accepts_gzip, has_already
+from poolmuster.api.negotiation import accepts_gzip, etag_matches
 from poolmuster.api.query import check_known, list_query, parameters, single
 from poolmuster.api.shapes import OnePool, pool_of
-from poolmuster.httpd.gate import Gate
+from poolmuster.httpd.gate import Authorizer
 from poolmuster.httpd.refusals import client_of
 from poolmuster.httpd.resource import read_json_body
-from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
-from poolmuster.model.errors import Fault, InvalidInput, NotFound
+from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
+from poolmuster.model.errors import FieldError, InvalidInput, NotFound
 from poolmuster.model.key import PoolKey, check_key
 from poolmuster.model.registration import RELAY_ID_LIMIT
 from poolmuster.service.instance import Instance
@@ -28,14 +28,16 @@ LAST_CHANGES = 10
 log = structlog.get_logger(__name__)
 
 
-class Pools:
+class PoolHandlers:
     """Handlers of the paths under ``/pools``, but for the watch."""
 
-    def __init__(self, instance: Instance, lists: Lists, metrics: Metrics, gate: Gate, body_limit_bytes: int) -> None:
+    def __init__(
+        self, instance: Instance, lists: ListCache, metrics: Metrics, authorizer: Authorizer, body_limit_bytes: int
+    ) -> None:
         self._instance = instance
         self._lists = lists
         self._metrics = metrics
-        self._gate = gate
+        self._gate = authorizer
         self._body_limit_bytes = body_limit_bytes
         self._encoder = msgspec.json.Encoder()
 
@@ -48,7 +50,7 @@ class Pools:
         started_s = time.perf_counter()
         # Asked again, as a body may take its time to come, and credentials may be revoked meanwhile.
         principal = self._gate.renew(scope["admission"]).principal
-        taken = await self._instance.registrar.take(body, principal)
+        taken = await self._instance.registrar.register_body(body, principal)
         self._metrics.registered(taken.created, time.perf_counter() - started_s)
         if taken.created:
             # Before the answer: it is done, whether or not the client is there to hear of it.
@@ -70,7 +72,7 @@ class Pools:
         ]
         if answer.etag:
             headers.append((b"etag", answer.etag))
-            if has_already(scope, answer.etag):
+            if etag_matches(scope, answer.etag):
                 self._metrics.lists_not_modified.inc()
                 await send({"type": "http.response.start", "status": 304, "headers": headers})
                 await send({"type": "http.response.body", "body": b""})
@@ -79,7 +81,7 @@ class Pools:
         await self._send_list(scope, send, answer, headers, lease=query.lease)
 
     async def _send_list(
-        self, scope: Scope, send: Send, answer: ListAnswer, headers: list[tuple[bytes, bytes]], *, lease: bool
+        self, scope: Scope, send: Send, answer: ListResponse, headers: list[tuple[bytes, bytes]], *, lease: bool
     ) -> None:
         headers.append((b"content-type", b"application/json"))
         body = self._lists.stream_with_leases(answer) if lease else answer.stream()
@@ -109,25 +111,25 @@ class Pools:
         found = parameters(request.scope)
         check_known(found, ("relay_id", "reason", "detail"))
         reason = single(found, "reason")
-        if reason is not None and reason not in set(LeaveReason):
-            allowed = ", ".join(LeaveReason)
-            raise InvalidInput("The reason is not known.", (Fault("reason", f"is one of {allowed}"),))
+        if reason is not None and reason not in set(DeregistrationReason):
+            allowed = ", ".join(DeregistrationReason)
+            raise InvalidInput("The reason is not known.", (FieldError("reason", f"is one of {allowed}"),))
         relay_id = single(found, "relay_id")
         if relay_id == "":
-            raise InvalidInput("The relay id is empty.", (Fault("relay_id", "must not be empty"),))
+            raise InvalidInput("The relay id is empty.", (FieldError("relay_id", "must not be empty"),))
         if relay_id is not None and len(relay_id) > RELAY_ID_LIMIT:
-            fault = Fault("relay_id", f"has more than {RELAY_ID_LIMIT} characters")
+            fault = FieldError("relay_id", f"has more than {RELAY_ID_LIMIT} characters")
             raise InvalidInput("The relay id is too long.", (fault,))
         detail = single(found, "detail")
         principal = request.scope["admission"].principal
-        departure = Departure(
+        deregistration = Deregistration(
             key=key,
             relay_id=relay_id,
-            reason=LeaveReason(reason) if reason is not None else None,
+            reason=DeregistrationReason(reason) if reason is not None else None,
             detail=detail[:DETAIL_LIMIT] if detail is not None else None,
         )
-        was_listed = self._instance.projection.lists(key)
-        await self._instance.registrar.deregister(departure, principal)
+        was_listed = self._instance.catalog.is_live(key)
+        await self._instance.registrar.deregister(deregistration, principal)
         if was_listed:
             # Taken, as with a relay's id it acts only while that relay is the latest.
             log.info(
@@ -145,22 +147,22 @@ class Pools:
         check_known(parameters(request.scope), ())
         self._lists.require_readable()
         key = _key_of(request)
-        projection = self._instance.projection
-        now = projection.completeness()
-        pool = projection.listing.get(key)
-        removal = projection.removal(key)
+        catalog = self._instance.catalog
+        now = catalog.completeness()
+        pool = catalog.pools.get(key)
+        removal = catalog.removal(key)
         if pool is None and removal is None:
             raise NotFound(f"The pool {key} is not listed, and nothing is remembered of it.")
         found = OnePool(
             key=key,
             listed=pool is not None,
             pool=pool_of(pool.body) if pool is not None else None,
-            lease=projection.lease(key),
-            conflict=projection.conflict(key),
+            lease=catalog.lease(key),
+            conflict=catalog.conflict(key),
             removal=removal if pool is None else None,
-            changes=change_entries(projection.boot_id, projection.history.latest_of(key, LAST_CHANGES)),
+            changes=change_entries(catalog.boot_id, catalog.change_log.latest_of(key, LAST_CHANGES)),
             complete=now.complete,
-            revision=projection.revision,
+            revision=catalog.revision,
             sources=now.sources,
         )
         return Response(

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Scope
 
-from poolmuster.model.errors import Fault, InvalidInput, UnknownParameter
+from poolmuster.model.errors import FieldError, InvalidInput, UnknownParameter
 from poolmuster.model.percent import check_percent_signs
 from poolmuster.model.selector import FILTERS, Selector, parse_selector
 
@@ -47,7 +47,7 @@ def check_known(found: list[tuple[str, str]], known: tuple[str, ...]) -> None:
     """Raise `UnknownParameter` unless every parameter is known."""
     unknown = sorted({name for name, _ in found} - set(known))
     if unknown:
-        faults = tuple(Fault(name, "is not a parameter of this path") for name in unknown)
+        faults = tuple(FieldError(name, "is not a parameter of this path") for name in unknown)
         expected = ", ".join(known) if known else "none"
         raise UnknownParameter(f"Unknown parameter: {', '.join(map(repr, unknown))}. Known here: {expected}.", faults)
 
@@ -56,7 +56,7 @@ def single(found: list[tuple[str, str]], name: str) -> str | None:
     """The value of a parameter that may be given once. Raises `InvalidInput`."""
     values = [value for each, value in found if each == name]
     if len(values) > 1:
-        raise InvalidInput("A parameter is given twice.", (Fault(name, "may be given once"),))
+        raise InvalidInput("A parameter is given twice.", (FieldError(name, "may be given once"),))
     return values[0] if values else None
 
 
@@ -72,6 +72,6 @@ def _list_query(query: bytes) -> ListQuery:
     check_known(found, (*FILTERS, "include"))
     includes = {value for name, value in found if name == "include"}
     if includes - set(INCLUDES):
-        raise InvalidInput("An include is not known.", (Fault("include", f"is one of {', '.join(INCLUDES)}"),))
+        raise InvalidInput("An include is not known.", (FieldError("include", f"is one of {', '.join(INCLUDES)}"),))
     selector = parse_selector((name, value) for name, value in found if name != "include")
     return ListQuery(selector, lease="lease" in includes, unlisted="unlisted" in includes)

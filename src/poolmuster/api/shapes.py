@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import msgspec
 
-from poolmuster.model.change import Cause, ChangeKind, LeaveReason, Removal
+from poolmuster.model.change import ChangeKind, DeregistrationReason, Removal, RemovalCause
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import NonEmpty, NonNegative
-from poolmuster.model.source import Source
+from poolmuster.model.source import SourceInfo
 from poolmuster.model.wire import Conflict, LeaseStatus, RouterReplica
 
 Maybe = msgspec.UNSET
@@ -59,13 +59,13 @@ def pool_of(body: bytes) -> ListedPool:
     return cast("ListedPool", msgspec.Raw(body))
 
 
-class PoolList(msgspec.Struct, kw_only=True):
+class PoolListBody(msgspec.Struct, kw_only=True):
     """The live pools under the filter, and whether that is all of them. ``unlisted`` comes when asked for."""
 
     pools: list[ListedPool]
     complete: bool
     revision: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceInfo, ...]
     unlisted: list[dict[str, Any]] | Unset = Maybe
 
 
@@ -92,8 +92,8 @@ class RemovedEntry(_Entry, kw_only=True, tag=ChangeKind.REMOVED.value):
     """A pool left the list, with the cause; ``reason`` and ``detail`` are those of a deregistration."""
 
     key: PoolKey
-    cause: Cause
-    reason: LeaveReason | None
+    cause: RemovalCause
+    reason: DeregistrationReason | None
     detail: str | None
 
 
@@ -101,7 +101,7 @@ class CompletenessEntry(_Entry, kw_only=True, tag=ChangeKind.COMPLETENESS.value)
     """The list became complete or ceased to be, or a source entered another state."""
 
     complete: bool
-    sources: tuple[Source, ...]
+    sources: tuple[SourceInfo, ...]
 
 
 ChangeEntry = AddedEntry | ChangedEntry | RemovedEntry | CompletenessEntry
@@ -119,7 +119,7 @@ class OnePool(msgspec.Struct, kw_only=True):
     changes: list[ChangeEntry]
     complete: bool
     revision: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceInfo, ...]
 
 
 class Changes(msgspec.Struct, kw_only=True):
@@ -177,7 +177,7 @@ class Status(msgspec.Struct, kw_only=True):
     clusters: dict[str, int]
     complete: bool
     revision: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceInfo, ...]
     conflicts: list[PoolConflict]
     conflicts_count: int
     watchers: int
@@ -196,7 +196,7 @@ class SnapshotEvent(_Event, kw_only=True, tag="snapshot"):
 
     pools: list[ListedPool]
     complete: bool
-    sources: tuple[Source, ...]
+    sources: tuple[SourceInfo, ...]
     unlisted: list[dict[str, Any]] | Unset = Maybe
 
 
@@ -216,8 +216,8 @@ class RemovedEvent(_Event, kw_only=True, tag=ChangeKind.REMOVED.value):
     """A pool left the list under this filter."""
 
     key: PoolKey
-    cause: Cause
-    reason: LeaveReason | None
+    cause: RemovalCause
+    reason: DeregistrationReason | None
     detail: str | None
 
 
@@ -225,7 +225,7 @@ class CompletenessEvent(_Event, kw_only=True, tag=ChangeKind.COMPLETENESS.value)
     """The list became complete or ceased to be, or a source entered another state."""
 
     complete: bool
-    sources: tuple[Source, ...]
+    sources: tuple[SourceInfo, ...]
 
 
 class ClosingEvent(_Event, kw_only=True, tag="closing"):

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 
-class RegistrationTally(Collector):
+class RegistrationCounter(Collector):
     """Registrations by outcome, and how long they took to stand in the list. ``bounds_s`` are the histogram's."""
 
     def __init__(self, bounds_s: tuple[float, ...]) -> None:

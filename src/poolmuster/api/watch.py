@@ -12,16 +12,16 @@ from typing import Protocol
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from poolmuster.api.channels import Channel
-from poolmuster.api.lists import Lists
+from poolmuster.api.channels import WatchGroup
+from poolmuster.api.lists import ListCache
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import header, preferred
 from poolmuster.api.query import ListQuery, list_query
-from poolmuster.httpd.gate import Gate
+from poolmuster.httpd.gate import Authorizer
 from poolmuster.httpd.refusals import client_of
 from poolmuster.model.access import Principal, Role
 from poolmuster.model.errors import LimitReached, NotAcceptable, Unauthenticated, Unavailable
-from poolmuster.ports.authenticator import Admission
+from poolmuster.ports.authenticator import AuthContext
 from poolmuster.service.instance import Instance
 
 SSE = "text/event-stream"
@@ -64,16 +64,16 @@ class Watcher:
     def __init__(
         self,
         instance: Instance,
-        channel: Channel,
+        channel: WatchGroup,
         metrics: Metrics,
         send: Send,
         *,
         ends_ms: int,
-        gate: Gate,
-        admission: Admission,
+        authorizer: Authorizer,
+        admission: AuthContext,
     ) -> None:
         self._instance = instance
-        self._gate = gate
+        self._gate = authorizer
         self._admission = admission
         self._channel = channel
         self._metrics = metrics
@@ -88,7 +88,7 @@ class Watcher:
         self.sent_ms = instance.clock.monotonic_ms()
 
     def wake(self) -> None:
-        """Look again (`poolmuster.service.publisher.Waiter`)."""
+        """Look again (`poolmuster.service.publisher.Subscriber`)."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
@@ -103,9 +103,9 @@ class Watcher:
             self._admission = self._gate.renew(self._admission)
         except Unauthenticated:
             return False
-        return self._admission.principal.may(Role.READ)
+        return self._admission.principal.has_role(Role.READ)
 
-    def lose(self) -> None:
+    def disconnected(self) -> None:
         """The client went away."""
         self._gone = True
         self.wake()
@@ -117,7 +117,7 @@ class Watcher:
             await self._snapshot()
         else:
             self.number = resumed
-            now = self._instance.projection.completeness()
+            now = self._instance.catalog.completeness()
             await self._write(self._channel.completeness(resumed, now.sources))
         while not self._gone:
             if not self._may_read():
@@ -126,7 +126,7 @@ class Watcher:
                 return
             chunk = self._channel.next_chunk(self.number)
             if chunk is None:
-                if not await self._start_over():
+                if not await self._resync():
                     return
                 continue
             self.number = chunk.number
@@ -134,14 +134,14 @@ class Watcher:
                 await self._write(chunk.data)
                 # A connection that takes everything at once never waits: let others run between chunks.
                 await asyncio.sleep(0)
-            elif await self._is_over():
+            elif await self._wait_or_close():
                 return
 
-    async def _is_over(self) -> bool:
+    async def _wait_or_close(self) -> bool:
         """At a quiet moment: end, ping, or wait for news."""
         reason = self._reason_to_close()
         if reason is not None:
-            self._channel.look()
+            self._channel.advance()
         if self.number < self._channel.looked:
             await asyncio.sleep(0)
             return False
@@ -161,7 +161,7 @@ class Watcher:
             return "shutdown"
         return "max_age" if self._instance.clock.monotonic_ms() >= self.ends_ms else None
 
-    async def _start_over(self) -> bool:
+    async def _resync(self) -> bool:
         now_ms = self._instance.clock.monotonic_ms()
         self._metrics.watch_resets.inc()
         self._resets.append(now_ms)
@@ -201,20 +201,20 @@ class Watch:
     def __init__(
         self,
         instance: Instance,
-        lists: Lists,
+        lists: ListCache,
         metrics: Metrics,
         limits: StreamLimits,
-        gate: Gate,
+        authorizer: Authorizer,
         random_ms: Callable[[int, int], int],
     ) -> None:
         self._instance = instance
         self._lists = lists
         self._metrics = metrics
         self._limits = limits
-        self._gate = gate
+        self._gate = authorizer
         self._random_ms = random_ms
         self._streams_of: Counter[str] = Counter()
-        self._channels: dict[tuple[ListQuery, bool], Channel] = {}
+        self._channels: dict[tuple[ListQuery, bool], WatchGroup] = {}
         self.streams = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,12 +222,12 @@ class Watch:
         media_type = preferred(scope, (SSE, NDJSON))
         if media_type is None:
             raise NotAcceptable(f"A watch comes as {SSE} or {NDJSON}.")
-        admission: Admission = scope["admission"]
+        admission: AuthContext = scope["admission"]
         self._check_room(admission.principal)
         channel = self._channel(query, sse=media_type == SSE)
         ends_ms = self._instance.clock.monotonic_ms() + self._random_ms(*AGE_MS)
         watcher = Watcher(
-            self._instance, channel, self._metrics, send, ends_ms=ends_ms, gate=self._gate, admission=admission
+            self._instance, channel, self._metrics, send, ends_ms=ends_ms, authorizer=self._gate, admission=admission
         )
         self.streams += 1
         self._streams_of[admission.principal.name] += 1
@@ -262,7 +262,7 @@ class Watch:
         most = self._limits.streams
         if self.streams >= most:
             raise Unavailable(f"This instance has {most} streams, as many as it may.", retry_after_s=5)
-        if self._gate.is_open:
+        if self._gate.allows_anonymous:
             return
         most = self._limits.streams_per_credential if principal.streams is None else principal.streams
         if self._streams_of[principal.name] >= most:
@@ -273,14 +273,14 @@ class Watch:
         if not self._streams_of[principal.name]:
             del self._streams_of[principal.name]
 
-    def _channel(self, query: ListQuery, *, sse: bool) -> Channel:
+    def _channel(self, query: ListQuery, *, sse: bool) -> WatchGroup:
         channel = self._channels.get((query, sse))
         if channel is None:
-            channel = self._channels[query, sse] = Channel(self._instance, self._lists, query, sse=sse)
+            channel = self._channels[query, sse] = WatchGroup(self._instance, self._lists, query, sse=sse)
             self._instance.publisher.groups.add(channel)
         return channel
 
-    def _leave(self, channel: Channel, watcher: Watcher) -> None:
+    def _leave(self, channel: WatchGroup, watcher: Watcher) -> None:
         channel.members.discard(watcher)
         if not channel.members and self._channels.get((channel.query, channel.sse)) is channel:
             del self._channels[channel.query, channel.sse]
@@ -291,5 +291,5 @@ async def _until_disconnect(receive: Receive, watcher: Watcher) -> None:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            watcher.lose()
+            watcher.disconnected()
             return

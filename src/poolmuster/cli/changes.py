@@ -5,14 +5,14 @@ from typing import Any
 import click
 
 from poolmuster.cli.discovery import client_settings, discovery_options, filter_options, filters, run
-from poolmuster.cli.ending import say
+from poolmuster.cli.ending import echo_err
 from poolmuster.cli.escape import key_text
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.tables import show_json, show_table
 from poolmuster.cli.times import instant
 from poolmuster.cli.values import SECONDS
-from poolmuster.client import Answer, AsyncClient, ClientSettings, Document
+from poolmuster.client import ApiResponse, AsyncClient, ClientSettings, Document
 from poolmuster.client.answers import key_of
 from poolmuster.client.api import Filters
 
@@ -36,10 +36,10 @@ def command(ctx: click.Context, /, **values: Any) -> None:
         show_table(COLUMNS, map(_row, changes))
     if answer.document.get("reaches_back") is False:
         known = instant(answer.document.get("known_since_at_ms"))
-        say(f"poolmuster: this instance knows the changes since {known} only.")
+        echo_err(f"poolmuster: this instance knows the changes since {known} only.")
 
 
-async def _ask(settings: ClientSettings, since_s: float | None, chosen: Filters) -> Answer:
+async def _ask(settings: ClientSettings, since_s: float | None, chosen: Filters) -> ApiResponse:
     async with AsyncClient(settings) as client:
         return await client.changes(since_s, **chosen)
 

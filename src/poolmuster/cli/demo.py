@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 
 from poolmuster.cli.demo_view import DemoView
-from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.ending import ExitCode, echo_err
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.values import POSITIVE_SECONDS
 from poolmuster.client import AsyncClient
-from poolmuster.demo.children import Child, Children
+from poolmuster.demo.children import ChildProcess, ProcessGroup
 from poolmuster.demo.plan import DemoPlan, make_plan, relay_name, server_name, suggestions
 from poolmuster.model.errors import PoolmusterError
 
@@ -39,7 +39,7 @@ async def _demo(for_s: float | None) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     plan = make_plan()
     announce = Announcer(plan)
-    async with Children(announce.death) as children:
+    async with ProcessGroup(announce.on_exit) as children:
         await children.start(SERVICE, "poolmuster", plan.service_arguments)
         for pool in plan.pools:
             await children.start(server_name(pool), MODEL_SERVER, pool.model_server_arguments)
@@ -64,7 +64,7 @@ async def _demo(for_s: float | None) -> int:
     return ExitCode.GOOD
 
 
-async def _is_up(plan: DemoPlan, children: Children, stop: asyncio.Event) -> bool:
+async def _is_up(plan: DemoPlan, children: ProcessGroup, stop: asyncio.Event) -> bool:
     """Wait until the service answers. ``False`` if it never does, or the demo is to end before."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(START_LIMIT_S), AsyncClient(plan.service_url) as client:
@@ -76,10 +76,10 @@ async def _is_up(plan: DemoPlan, children: Children, stop: asyncio.Event) -> boo
     return False
 
 
-def _cannot_start(service: Child) -> int:
-    say(f"poolmuster demo: the {SERVICE} does not start: it {service.ending}.")
+def _cannot_start(service: ChildProcess) -> int:
+    echo_err(f"poolmuster demo: the {SERVICE} does not start: it {service.ending}.")
     for line in service.log_tail():
-        say(f"  {line}")
+        echo_err(f"  {line}")
     return ExitCode.FAILED
 
 
@@ -90,7 +90,7 @@ class Announcer:
         self._plan = plan
         self.view: DemoView | None = None
 
-    def start(self, children: Children) -> None:
+    def start(self, children: ProcessGroup) -> None:
         """What runs and what to try with it."""
         lines = ["These run now, each a process of its own:", ""]
         urls = {SERVICE: self._plan.service_url}
@@ -106,7 +106,7 @@ class Announcer:
         click.echo("\n".join([*lines, ""]))
         sys.stdout.flush()
 
-    def death(self, child: Child) -> None:
+    def on_exit(self, child: ChildProcess) -> None:
         """A child ended by itself, or somebody ended it."""
         self._say(f"{'died' if child.failed else 'ended':<10}{child.name} (pid {child.pid}) {child.ending}")
         for pool in self._plan.pools:
@@ -123,7 +123,7 @@ class Announcer:
         if self.view is not None:
             self.view.say(line)
         else:
-            say(line)
+            echo_err(line)
 
 
 def program() -> str:

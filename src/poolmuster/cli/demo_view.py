@@ -15,7 +15,7 @@ from poolmuster.cli.pool_rows import columns, row
 from poolmuster.cli.tables import drawn, on_terminal
 from poolmuster.cli.times import duration
 from poolmuster.client import Follower, SourceReport, Subscription, UpdateKind
-from poolmuster.client.events import Completeness, Snapshot
+from poolmuster.client.events import CompletenessChanged, Snapshot
 
 REDRAW_S = 0.5
 COUNTDOWN_S = 5.0
@@ -91,7 +91,7 @@ class DemoView:
         except TimeoutError:
             return []
         lines: list[str] = []
-        if isinstance(update.event, Snapshot | Completeness):
+        if isinstance(update.event, Snapshot | CompletenessChanged):
             self._countdown.heard(loop.time(), update.event.sources)
         if update.event is not None:
             lines = lines_of(update.event)

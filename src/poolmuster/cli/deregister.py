@@ -10,7 +10,7 @@ from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.values import KEY
 from poolmuster.client import AsyncClient, ClientSettings
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.key import PoolKey
 
 
@@ -19,8 +19,8 @@ from poolmuster.model.key import PoolKey
 @option("--relay-id", help="Only while this relay is the latest to have registered it.")
 @option(
     "--reason",
-    type=click.Choice([reason.value for reason in LeaveReason]),
-    default=LeaveReason.OPERATOR.value,
+    type=click.Choice([reason.value for reason in DeregistrationReason]),
+    default=DeregistrationReason.OPERATOR.value,
     help="Why it leaves.",
 )
 @option("--detail", help="More about why, for people.")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from poolmuster.cli.ending import say
+from poolmuster.cli.ending import echo_err
 from poolmuster.cli.options import Option, fail_usage, option, refuse_foreign
 from poolmuster.cli.times import duration
 from poolmuster.cli.values import URLS
@@ -97,7 +97,7 @@ def filters(ctx: click.Context, values: dict[str, Any]) -> Filters:
             if given:
                 found[param.name] = given
             if ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:
-                say(f"poolmuster: filtered by {param.envvar}={' '.join(given)}")
+                echo_err(f"poolmuster: filtered by {param.envvar}={' '.join(given)}")
     return cast("Filters", found)
 
 
@@ -108,7 +108,7 @@ class _Said(logging.Handler):
     """What the client would log, as lines for people."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"poolmuster: {record.getMessage()}")
+        echo_err(f"poolmuster: {record.getMessage()}")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-def say(text: str) -> None:
+def echo_err(text: str) -> None:
     """One line for people on standard error, with nothing in it that a terminal would act on."""
     click.echo(visible(text), err=True)
 
@@ -38,12 +38,12 @@ def describe(error: PoolmusterError) -> str:
         return f"{error.detail} {NOT_ACCEPTED if error.presented else NONE_SHOWN}"
     if isinstance(error, Forbidden):
         return f"{error.detail} {NOT_ENOUGH}"
-    faults = error.faults if isinstance(error, InvalidInput) else ()
+    faults = error.field_errors if isinstance(error, InvalidInput) else ()
     places = (f"{fault.pointer}: {fault.detail}." if fault.pointer else f"({fault.detail})" for fault in faults)
     return " ".join([error.detail, *places])
 
 
-class Ending(click.Command):
+class BaseCommand(click.Command):
     """A command whose function returns its exit code, ``None`` for 0, and whose errors are one line each."""
 
     def main(
@@ -69,13 +69,15 @@ class Ending(click.Command):
             error.show()
             return ExitCode.USAGE
         except click.UsageError as error:
-            say(f"{error.ctx.command_path if error.ctx else 'poolmuster'}: {' '.join(error.format_message().split())}")
+            echo_err(
+                f"{error.ctx.command_path if error.ctx else 'poolmuster'}: {' '.join(error.format_message().split())}"
+            )
             return ExitCode.USAGE
         except click.ClickException as error:
-            say(f"poolmuster: {error.format_message()}")
+            echo_err(f"poolmuster: {error.format_message()}")
             return ExitCode.FAILED
         except PoolmusterError as error:
-            say(f"poolmuster: {describe(error)}")
+            echo_err(f"poolmuster: {describe(error)}")
             return ExitCode.FAILED
         except (click.Abort, KeyboardInterrupt):
             return ExitCode.INTERRUPTED
@@ -84,7 +86,7 @@ class Ending(click.Command):
             return ExitCode.FAILED
         except OSError as error:
             _let_go_of_stdout()
-            say(f"poolmuster: {error.strerror or error}")
+            echo_err(f"poolmuster: {error.strerror or error}")
             return ExitCode.FAILED
         return ExitCode.GOOD if code is None else int(code)
 

@@ -7,7 +7,7 @@ import click
 
 from poolmuster.cli.options import option, refuse_foreign
 from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, PairType
-from poolmuster.wiring.front_settings import FrontSettings, OidcSettings, UsageError
+from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Flag = Callable[[Any], Any]
@@ -25,8 +25,8 @@ OIDC_FLAGS = (
 )
 
 
-def front_options(defaults: FrontSettings, *, group: str, default_variable: str | None = None) -> Callable[[F], F]:
-    """Add the flags; `front_settings` reads them. ``group`` is the heading of the addresses."""
+def listen_options(defaults: ListenSettings, *, group: str, default_variable: str | None = None) -> Callable[[F], F]:
+    """Add the flags; `listen_settings` reads them. ``group`` is the heading of the addresses."""
     flags = (*_address_flags(defaults, group, default_variable), *_credential_flags(defaults.oidc))
 
     def add(function: F) -> F:
@@ -37,7 +37,7 @@ def front_options(defaults: FrontSettings, *, group: str, default_variable: str 
     return add
 
 
-def _address_flags(defaults: FrontSettings, group: str, default_variable: str | None) -> tuple[Flag, ...]:
+def _address_flags(defaults: ListenSettings, group: str, default_variable: str | None) -> tuple[Flag, ...]:
     return (
         option(
             "--listen",
@@ -102,11 +102,11 @@ def _credential_flags(oidc: OidcSettings) -> tuple[Flag, ...]:
     )
 
 
-def front_settings(ctx: click.Context, flags: dict[str, Any]) -> FrontSettings:
+def listen_settings(ctx: click.Context, flags: dict[str, Any]) -> ListenSettings:
     """The flags as settings. Stops with exit code 2 where they contradict each other."""
     if not flags["auth_oidc"]:
         refuse_foreign(ctx, "--auth-oidc", OIDC_FLAGS)
-    settings = FrontSettings(
+    settings = ListenSettings(
         listen=flags["listen"],
         health_listen=flags["health_listen"],
         tls_cert_path=flags["tls_cert_path"],

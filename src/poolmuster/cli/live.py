@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from poolmuster.cli.discovery import why_estimated
-from poolmuster.cli.ending import describe, say
+from poolmuster.cli.ending import describe, echo_err
 from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
 from poolmuster.cli.tables import drawn, on_terminal, show_json
@@ -28,7 +28,7 @@ from poolmuster.client import (
     UpdateKind,
 )
 from poolmuster.client.api import Filters
-from poolmuster.client.events import Completeness, Event, Removed, Shown, Snapshot
+from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
 from poolmuster.ports.system_clock import SystemClock
 
 REDRAW_S = 1.0
@@ -64,7 +64,7 @@ async def first_contact(updates: Subscription, urls: int) -> None:
             failures += 1
             if not isinstance(update.error, NotReady) and failures >= urls:
                 raise update.error
-            say(f"poolmuster: {describe(update.error)}")
+            echo_err(f"poolmuster: {describe(update.error)}")
 
 
 async def objects(follower: Follower, updates: Subscription) -> None:
@@ -101,9 +101,9 @@ async def _lines(updates: Subscription) -> None:
 
 def _tell_connection(update: Update) -> None:
     if update.kind is UpdateKind.DISCONNECTED and update.error is not None:
-        say(f"poolmuster: {describe(update.error)} Trying again; until then the list is as it was.")
+        echo_err(f"poolmuster: {describe(update.error)} Trying again; until then the list is as it was.")
     elif update.kind is UpdateKind.OVERRUN:
-        say("poolmuster: changes came faster than they could be printed; some are left out.")
+        echo_err("poolmuster: changes came faster than they could be printed; some are left out.")
 
 
 def lines_of(event: Event) -> list[str]:
@@ -112,18 +112,18 @@ def lines_of(event: Event) -> list[str]:
         case Snapshot():
             head = f"snapshot  {count_of(len(event.pools))}, {_completeness(event)}"
             return [head, *(_pool_line("listed", pool) for pool in event.pools.values())]
-        case Shown():
+        case Upserted():
             return [_pool_line(event.type, event.pool)]
         case Removed():
             why = ": ".join(part for part in (event.cause, event.reason) if part)
             return [visible(f"removed   {key_text(event.key)}  {why}")]
-        case Completeness():
+        case CompletenessChanged():
             return [visible(f"list      {_completeness(event)}")]
         case _:
             return []
 
 
-def _completeness(event: Snapshot | Completeness) -> str:
+def _completeness(event: Snapshot | CompletenessChanged) -> str:
     return "complete" if event.complete else f"estimated: {visible(why_estimated(event.sources))}"
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from poolmuster import __version__
-from poolmuster.cli.ending import Ending, ExitCode
-from poolmuster.cli.options import HELP_EPILOG, Command, Group
+from poolmuster.cli.ending import BaseCommand, ExitCode
+from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup
 
 PROGRAMS = {
     "serve": "Run the discovery service.",
@@ -28,7 +28,7 @@ OPERATORS = {
 }
 
 
-class Commands(Ending, click.Group):
+class Commands(BaseCommand, click.Group):
     """The subcommands. Each is the object ``command`` of the module of its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -37,7 +37,7 @@ class Commands(Ending, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: Command | Group = import_module(f"poolmuster.cli.{cmd_name}").command
+        command: Command | CommandGroup = import_module(f"poolmuster.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -49,7 +49,9 @@ class Commands(Ending, click.Group):
         """The environment variables of every command's flags."""
         ctx = click.Context(self)
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
-        return {variable for found in commands if isinstance(found, Command | Group) for variable in found.variables}
+        return {
+            variable for found in commands if isinstance(found, Command | CommandGroup) for variable in found.variables
+        }
 
 
 @click.group("poolmuster", cls=Commands, epilog=HELP_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

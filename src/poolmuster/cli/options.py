@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from poolmuster.cli.ending import Ending, ExitCode, say
+from poolmuster.cli.ending import BaseCommand, ExitCode, echo_err
 from poolmuster.cli.environment import PREFIX, is_unset, unknown_variables, variable_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,7 +81,7 @@ def _has_undecoded_bytes(value: Any) -> bool:
     return isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value)
 
 
-class Command(Ending):
+class Command(BaseCommand):
     """A command with `Option` flags: no flag twice, headings in ``--help``, a warning of unknown variables."""
 
     def __init__(self, *args: Any, **attrs: Any) -> None:
@@ -121,7 +121,7 @@ class Command(Ending):
         return {name for flag in flags for name in (flag.envvar, flag.default_variable) if name}
 
 
-class Group(Ending, click.Group):
+class CommandGroup(BaseCommand, click.Group):
     """A command that only holds others."""
 
     @property
@@ -176,13 +176,13 @@ def warn_of_unknown_variables(ctx: click.Context) -> None:
     all_variables: Callable[[], set[str]] = getattr(ctx.find_root().command, "all_variables", set)
     everyone = all_variables()
     for name in unknown_variables({name: os.environ[name] for name in unknown}, own | everyone):
-        say(f"poolmuster: warning: the environment variable {name} belongs to no flag and has no effect.")
+        echo_err(f"poolmuster: warning: the environment variable {name} belongs to no flag and has no effect.")
 
 
 __all__ = [
     "Command",
+    "CommandGroup",
     "ExitCode",
-    "Group",
     "Option",
     "command",
     "fail_usage",

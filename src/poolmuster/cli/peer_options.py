@@ -8,7 +8,7 @@ import click
 from poolmuster.cli.options import option, refuse_foreign
 from poolmuster.model.address import Address, parse_address
 from poolmuster.model.errors import InvalidInput
-from poolmuster.wiring.settings import PeerSettings
+from poolmuster.wiring.settings import PeerFlags
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -83,11 +83,11 @@ def peer_options() -> Callable[[F], F]:
     return add
 
 
-def peer_settings(ctx: click.Context, flags: dict[str, Any]) -> PeerSettings:
+def peer_settings(ctx: click.Context, flags: dict[str, Any]) -> PeerFlags:
     """The flags as settings. Stops with exit code 2 where one is set that needs another."""
     if not flags["peer_services"]:
         refuse_foreign(ctx, SERVICE, FLAGS)
-    return PeerSettings(
+    return PeerFlags(
         services=flags["peer_services"],
         expect=flags["peer_expect"] or 0,
         token_file=flags["peer_token_file"],

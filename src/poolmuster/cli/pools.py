@@ -5,12 +5,12 @@ from typing import Any
 import click
 
 from poolmuster.cli.discovery import client_settings, discovery_options, filter_options, filters, run, why_estimated
-from poolmuster.cli.ending import ExitCode, say
+from poolmuster.cli.ending import ExitCode, echo_err
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.pool_rows import columns, key_of_pool, row
 from poolmuster.cli.tables import show_json, show_table
-from poolmuster.client import AsyncClient, ClientSettings, Listing
+from poolmuster.client import AsyncClient, ClientSettings, PoolList
 from poolmuster.client.api import Filters
 
 
@@ -36,16 +36,16 @@ def command(ctx: click.Context, /, **values: Any) -> int:
     listing = run(_list(settings, chosen))
     _show(listing, output)
     if not listing.complete:
-        say(f"poolmuster: the list is estimated, it may lack live pools: {why_estimated(listing.sources)}.")
+        echo_err(f"poolmuster: the list is estimated, it may lack live pools: {why_estimated(listing.sources)}.")
     return ExitCode.INCOMPLETE if values["require_complete"] and not listing.complete else ExitCode.GOOD
 
 
-async def _list(settings: ClientSettings, chosen: Filters) -> Listing:
+async def _list(settings: ClientSettings, chosen: Filters) -> PoolList:
     async with AsyncClient(settings) as client:
         return await client.list(**chosen)
 
 
-def _show(listing: Listing, output: str) -> None:
+def _show(listing: PoolList, output: str) -> None:
     if output == "json":
         show_json(listing.body)
     elif output == "name":

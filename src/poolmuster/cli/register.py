@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import click
 
 from poolmuster.cli.discovery import client_settings, discovery_options, run
-from poolmuster.cli.ending import say
+from poolmuster.cli.ending import echo_err
 from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import is_set, option, refuse_foreign
@@ -14,7 +14,7 @@ from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import LABEL, URL, PairType
 from poolmuster.client import AsyncClient, ClientSettings, Document
 from poolmuster.client.answers import key_of
-from poolmuster.model.wire import Registered
+from poolmuster.model.wire import RegistrationResponse
 
 BY_FLAGS = "Registration by flags"
 FLAGS = (
@@ -67,10 +67,10 @@ def command(ctx: click.Context, /, file: BinaryIO | None, **values: Any) -> None
     for router in registered.routers:
         click.echo(visible(f"router {router.id}: {router.url}"))
     if registered.conflict:
-        say("poolmuster: warning: another relay registers this pool in turn.")
+        echo_err("poolmuster: warning: another relay registers this pool in turn.")
 
 
-async def _register(settings: ClientSettings, body: bytes) -> Registered:
+async def _register(settings: ClientSettings, body: bytes) -> RegistrationResponse:
     async with AsyncClient(settings) as client:
         return await client.register(body)
 

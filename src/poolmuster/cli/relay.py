@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from poolmuster.cli.discovery import client_settings, discovery_options
-from poolmuster.cli.ending import ExitCode, describe, say
-from poolmuster.cli.front_options import front_options, front_settings
+from poolmuster.cli.ending import ExitCode, describe, echo_err
+from poolmuster.cli.front_options import listen_options, listen_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option, refuse_foreign
@@ -25,7 +25,7 @@ from poolmuster.relay.settings import (
     RelaySettings,
     pod_namespace,
 )
-from poolmuster.wiring.front_settings import FrontSettings, UsageError
+from poolmuster.wiring.front_settings import ListenSettings, UsageError
 from poolmuster.wiring.logging import configure_logging
 
 ALIAS = PairType("id", "alias")
@@ -80,7 +80,7 @@ ONE_POOL_FLAGS = (
     group=PROBES,
     help="Deregister after so many failed probes in a row; one that finds no model is a failed one.",
 )
-@front_options(FrontSettings(listen=Address("127.0.0.1", 8081)), group=ITSELF)
+@listen_options(ListenSettings(listen=Address("127.0.0.1", 8081)), group=ITSELF)
 @logging_options
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
@@ -91,7 +91,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     """
     client = client_settings(ctx, flags)
     settings = settings_of(ctx, flags, client.urls)
-    front = front_settings(ctx, flags)
+    front = listen_settings(ctx, flags)
     configure_logging(flags["log_format"], flags["log_level"])
     # Imported late, so that --help and mistakes do not wait for a web server.
     from poolmuster.wiring.front import CannotListen
@@ -104,7 +104,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     except UsageError as error:
         raise click.UsageError(f"{error}.", ctx) from error
     except CannotListen as error:
-        say(f"poolmuster relay: {error}.")
+        echo_err(f"poolmuster relay: {error}.")
         return ExitCode.FAILED
     return ExitCode.GOOD
 
@@ -149,7 +149,7 @@ def _one_pool(
         check_key(key)
     except InvalidInput as error:
         where = {"/cluster_id": "--cluster-id", "/namespace": "--namespace", "/dgd_name": "--name"}
-        fail_usage(ctx, where.get(error.faults[0].pointer, "--name"), f"{error.faults[0].detail}.")
+        fail_usage(ctx, where.get(error.field_errors[0].pointer, "--name"), f"{error.field_errors[0].detail}.")
     frontend_url = _root(flags["frontend"], "--frontend")
     announced = flags["advertise_url"]
     advertise_url = frontend_url if announced is None else _root(announced, "--advertise-url")
@@ -179,5 +179,5 @@ def _one_pool(
 def _root(url: str, flag: str) -> str:
     root, shortened = server_root(url)
     if shortened:
-        say(f"poolmuster relay: the /v1 at the end of {flag} is taken off: {root} is used.")
+        echo_err(f"poolmuster relay: the /v1 at the end of {flag} is taken off: {root} is used.")
     return root

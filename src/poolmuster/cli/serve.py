@@ -5,20 +5,20 @@ from typing import Any
 import click
 
 from poolmuster.cli.dynamodb_options import dynamodb_options, dynamodb_settings, refuse_dynamodb
-from poolmuster.cli.ending import ExitCode, say
-from poolmuster.cli.front_options import front_options, front_settings
+from poolmuster.cli.ending import ExitCode, echo_err
+from poolmuster.cli.front_options import listen_options, listen_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option, refuse_foreign
 from poolmuster.cli.peer_options import peer_options, peer_settings, refuse_peers
 from poolmuster.cli.values import POSITIVE_SECONDS, SECONDS, PairType
-from poolmuster.model.registration import url_fault
+from poolmuster.model.registration import validate_url
 from poolmuster.model.wire import RouterReplica
 from poolmuster.wiring.logging import configure_logging
 from poolmuster.wiring.settings import (
     DynamoSettings,
-    FrontSettings,
-    PeerSettings,
+    ListenSettings,
+    PeerFlags,
     ServeLimits,
     ServeSettings,
     UsageError,
@@ -59,8 +59,8 @@ def _limit_options(function: Any) -> Any:
 
 
 @make_command("serve")
-@front_options(
-    DEFAULTS.front,
+@listen_options(
+    DEFAULTS.listen,
     group=SERVING,
     # In an image this program is to be reached from outside; a relay beside it, which has the same flag, is not.
     default_variable="POOLMUSTER_SERVE_LISTEN_DEFAULT",
@@ -116,7 +116,7 @@ def _limit_options(function: Any) -> Any:
 def command(ctx: click.Context, /, **flags: Any) -> int:
     """Run the discovery service: take registrations with leases, list and stream the live pools."""
     for router_id, url in flags["routers"]:
-        if (fault := url_fault(url)) is not None:
+        if (fault := validate_url(url)) is not None:
             fail_usage(ctx, "--router", f"the URL of {router_id!r}, {url!r}, {fault}.")
     if flags["registration_storage"] == "dynamodb":
         refuse_peers(ctx)
@@ -124,7 +124,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     else:
         refuse_dynamodb(ctx)
         dynamodb = None
-    front = front_settings(ctx, flags)
+    front = listen_settings(ctx, flags)
     if front.auth_tokens is None:
         refuse_foreign(ctx, "--auth-tokens", ["--limit-streams-per-credential"])
     settings = settings_of(flags, front, dynamodb, peer_settings(ctx, flags))
@@ -136,30 +136,30 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     # Imported late: none of this is needed to say what a flag means or why it is wrong.
     from poolmuster.wiring.front import CannotListen
     from poolmuster.wiring.serve import serve as run
-    from poolmuster.wiring.stores import StoreUnusable
+    from poolmuster.wiring.stores import StoreConfigError
 
     try:
         run(settings)
     except UsageError as error:
         raise click.UsageError(f"{error}.", ctx) from error
-    except StoreUnusable as error:
-        say(f"poolmuster: {error}")
+    except StoreConfigError as error:
+        echo_err(f"poolmuster: {error}")
         return ExitCode.FAILED
     except CannotListen as error:
-        say(f"poolmuster: {error}.")
+        echo_err(f"poolmuster: {error}.")
         return ExitCode.FAILED
     return ExitCode.GOOD
 
 
 def settings_of(
     flags: dict[str, Any],
-    front: FrontSettings,
+    front: ListenSettings,
     dynamodb: DynamoSettings | None = None,
-    peers: PeerSettings = DEFAULTS.peers,
+    peers: PeerFlags = DEFAULTS.peers,
 ) -> ServeSettings:
     """The flags as settings, not yet checked against each other."""
     return ServeSettings(
-        front=front,
+        listen=front,
         pool_discovery=flags["pool_discovery"],
         registration_storage=flags["registration_storage"],
         dynamodb=dynamodb,

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from poolmuster.cli.discovery import client_settings, discovery_options, run, why_estimated
-from poolmuster.cli.ending import ExitCode, describe, say
+from poolmuster.cli.ending import ExitCode, describe, echo_err
 from poolmuster.cli.escape import key_text
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
@@ -82,15 +82,15 @@ def _row(report: _Report) -> list[str]:
 
 def _explain(report: _Report) -> None:
     if report.error is not None:
-        say(f"poolmuster: {describe(report.error)}")
+        echo_err(f"poolmuster: {describe(report.error)}")
         return
     if report.status.get("complete") is not True:
         why = why_estimated(read_sources(report.status.get("sources")))
-        say(f"poolmuster: the list of {report.url} is estimated: {why}.")
+        echo_err(f"poolmuster: the list of {report.url} is estimated: {why}.")
     for conflict in _conflicts(report.status):
         key, relays = key_of(conflict.get("key")), conflict.get("relay_ids")
         names = ", ".join(map(str, relays)) if isinstance(relays, list) else "several relays"
-        say(f"poolmuster: conflict: {key_text(key) if key else 'a pool'} is registered in turn by {names}.")
+        echo_err(f"poolmuster: conflict: {key_text(key) if key else 'a pool'} is registered in turn by {names}.")
 
 
 def _conflicts(status: Document) -> list[Document]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from poolmuster.cli.dynamodb_options import REGION, dynamodb_options, dynamodb_settings
-from poolmuster.cli.ending import ExitCode, say
-from poolmuster.cli.options import Group, option
+from poolmuster.cli.ending import ExitCode, echo_err
+from poolmuster.cli.options import CommandGroup, option
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.tables import show_table
 from poolmuster.wiring.settings import UsageError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from poolmuster.storage.dynamodb.admin import TableAdmin
 
 
-@click.group("table", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("table", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Create or check the DynamoDB table."""
 
@@ -33,7 +33,7 @@ def create(ctx: click.Context, /, **flags: Any) -> int:
 
 
 def _create(ctx: click.Context, admin: "TableAdmin", replicas: tuple[str, ...], *, yes: bool) -> int:
-    _say_who(admin)
+    _print_identity(admin)
     steps = admin.plan(replicas)
     if not steps:
         click.echo("Nothing to do: the table is there, as it should be.")
@@ -44,7 +44,7 @@ def _create(ctx: click.Context, admin: "TableAdmin", replicas: tuple[str, ...], 
         if not on_terminal():
             raise click.UsageError("Nobody is there to be asked. Pass --yes to go on without.", ctx)
         if not click.confirm("Do this?", err=True):
-            say("poolmuster: nothing was changed.")
+            echo_err("poolmuster: nothing was changed.")
             return ExitCode.FAILED
     for step in steps:
         click.echo(f"{step.text} ...")
@@ -63,12 +63,12 @@ def check(ctx: click.Context, /, **flags: Any) -> int:
 
 
 def _check(admin: "TableAdmin") -> int:
-    _say_who(admin)
+    _print_identity(admin)
     findings = admin.check()
     show_table(["WHAT", "STATE", "DETAIL"], [(finding.what, finding.state, finding.detail) for finding in findings])
     bad = [finding.what for finding in findings if finding.state == "bad"]
     if bad:
-        say(f"poolmuster: the table cannot be used as it is: {', '.join(bad)}")
+        echo_err(f"poolmuster: the table cannot be used as it is: {', '.join(bad)}")
     return ExitCode.FAILED if bad else ExitCode.GOOD
 
 
@@ -77,7 +77,7 @@ def on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _say_who(admin: "TableAdmin") -> None:
+def _print_identity(admin: "TableAdmin") -> None:
     click.echo(f"{admin.place}")
     click.echo(f"AWS credentials: {admin.credentials}")
 
@@ -85,27 +85,27 @@ def _say_who(admin: "TableAdmin") -> None:
 def _with_table(ctx: click.Context, flags: dict[str, Any], work: Callable[["TableAdmin"], int]) -> int:
     where = dynamodb_settings(ctx, flags, mode=f"table {ctx.info_name}")
     # Imported late: the rest of the command line does without, and the extra is not everybody's.
-    from poolmuster.wiring.stores import StoreUnusable, open_place
+    from poolmuster.wiring.stores import StoreConfigError, open_place
 
     try:
         session, place = open_place(where, f"table {ctx.info_name}")
     except UsageError as error:
         raise click.UsageError(f"{error}.", ctx) from error
-    except StoreUnusable as error:
-        say(f"poolmuster: {error}")
+    except StoreConfigError as error:
+        echo_err(f"poolmuster: {error}")
         return ExitCode.FAILED
     from botocore.exceptions import BotoCoreError, ClientError
 
     from poolmuster.storage.dynamodb.admin import TableAdmin
-    from poolmuster.storage.dynamodb.trouble import Trouble
+    from poolmuster.storage.dynamodb.trouble import StoreError
 
     try:
         return work(TableAdmin(session, place))
-    except Trouble as trouble:
-        say(f"poolmuster: {trouble.reason}: {trouble.detail}")
+    except StoreError as trouble:
+        echo_err(f"poolmuster: {trouble.reason}: {trouble.detail}")
     except (BotoCoreError, ClientError, OSError, ValueError) as error:
         # botocore's providers let through what opening a file or reading a URL raises.
-        say(f"poolmuster: the AWS credentials, or the endpoint, cannot be used: {error}")
+        echo_err(f"poolmuster: the AWS credentials, or the endpoint, cannot be used: {error}")
     return ExitCode.FAILED
 
 

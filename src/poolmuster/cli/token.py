@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.ending import ExitCode, describe, say
-from poolmuster.cli.options import Group, fail_usage, option
+from poolmuster.cli.ending import ExitCode, describe, echo_err
+from poolmuster.cli.options import CommandGroup, fail_usage, option
 from poolmuster.cli.options import command as make_command
 from poolmuster.identity.credentials_file import credentials_line, parse_credentials
 from poolmuster.identity.tokens import digest_of, new_token
@@ -17,7 +17,7 @@ from poolmuster.model.errors import InvalidInput
 WHO, WHERE = "Who it is for", "Where it goes"
 
 
-@click.group("token", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("token", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Make bearer tokens."""
 
@@ -81,7 +81,9 @@ def create(ctx: click.Context, /, **flags: Any) -> int:
         _save(ctx, flags["token_out"], token)
     click.echo(line)
     if flags["token_out"] is None:
-        say("poolmuster: the first line is the token, which nothing can show again; the second goes into the file.")
+        echo_err(
+            "poolmuster: the first line is the token, which nothing can show again; the second goes into the file."
+        )
     return ExitCode.GOOD
 
 

@@ -9,7 +9,7 @@ from poolmuster.cli.ending import describe
 from poolmuster.model.address import Address, parse_address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, parse_key
-from poolmuster.model.registration import shown_url, url_fault
+from poolmuster.model.registration import redact_url, validate_url
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -66,8 +66,8 @@ class UrlType(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value).strip()
-        if (fault := url_fault(text)) is not None:
-            self.fail(f"{shown_url(text)!r} {fault}.", param, ctx)
+        if (fault := validate_url(text)) is not None:
+            self.fail(f"{redact_url(text)!r} {fault}.", param, ctx)
         return text.rstrip("/")
 
 

@@ -21,7 +21,7 @@ from poolmuster.model.key import PoolKey
 from poolmuster.ports.system_clock import SystemClock
 
 
-class Step(msgspec.Struct, frozen=True):
+class WhyStep(msgspec.Struct, frozen=True):
     """One step of the way. ``good`` is ``None`` for a remark that decides nothing."""
 
     name: str
@@ -48,7 +48,7 @@ def command(ctx: click.Context, /, key: PoolKey, model: str | None, **values: An
     return ExitCode.GOOD
 
 
-async def _ask(settings: ClientSettings, key: PoolKey, model: str | None) -> list[Step]:
+async def _ask(settings: ClientSettings, key: PoolKey, model: str | None) -> list[WhyStep]:
     async with AsyncClient(settings) as client:
         now_ms = SystemClock().wall_ms()
         try:
@@ -59,58 +59,62 @@ async def _ask(settings: ClientSettings, key: PoolKey, model: str | None) -> lis
             near = get_close_matches(key_text(key), known, n=1)
             hint = f" The nearest that is listed: {near[0]}" if near else ""
             text = f"none is known here, and none is remembered.{hint}"
-            return [Step("registration", False, text), *_completeness(listing.complete, listing.sources)]
+            return [WhyStep("registration", False, text), *_completeness(listing.complete, listing.sources)]
     return steps_of(report, model, now_ms)
 
 
-def steps_of(report: Document, model: str | None, now_ms: int) -> list[Step]:
+def steps_of(report: Document, model: str | None, now_ms: int) -> list[WhyStep]:
     """The way of one pool by the service's answer about it; ``now_ms`` is the wall clock's."""
     listed = report.get("listed") is True
     steps = _listed(report, now_ms) if listed else _gone(report)
     if (conflict := _object(report.get("conflict"))) is not None:
         relays = conflict.get("relay_ids")
         names = ", ".join(map(str, relays)) if isinstance(relays, list) else "several"
-        steps.append(Step("conflict", None, f"relays register it in turn: {names}"))
+        steps.append(WhyStep("conflict", None, f"relays register it in turn: {names}"))
     if model is not None and listed:
         names_served = model_names(_object(report.get("pool")) or {})
         served = ", ".join(names_served) or "no model"
         text = f"{model} is listed" if model in names_served else f"{model} is not among what it lists: {served}"
-        steps.append(Step("model", model in names_served, text))
+        steps.append(WhyStep("model", model in names_served, text))
     if not listed:
         steps += _completeness(report.get("complete") is True, read_sources(report.get("sources")))
     return steps
 
 
-def _listed(report: Document, now_ms: int) -> list[Step]:
+def _listed(report: Document, now_ms: int) -> list[WhyStep]:
     lease = _object(report.get("lease")) or {}
     relay = lease.get("relay_id")
-    steps = [Step("registration", True, f"registered by relay {relay}" if relay else "registered without a relay_id")]
+    steps = [
+        WhyStep("registration", True, f"registered by relay {relay}" if relay else "registered without a relay_id")
+    ]
     ends_at_ms = lease.get("ends_at_ms")
     if isinstance(ends_at_ms, int):
-        steps.append(Step("lease", True, f"ends in {duration(ends_at_ms - now_ms)} unless renewed"))
+        steps.append(WhyStep("lease", True, f"ends in {duration(ends_at_ms - now_ms)} unless renewed"))
     return steps
 
 
-def _gone(report: Document) -> list[Step]:
+def _gone(report: Document) -> list[WhyStep]:
     removal = _object(report.get("removal"))
     if removal is None:
-        return [Step("registration", False, "none is known here, and none is remembered")]
+        return [WhyStep("registration", False, "none is known here, and none is remembered")]
     cause, at = removal.get("cause"), instant(removal.get("at_ms"))
     why = ": ".join(str(part) for part in (removal.get("reason"), removal.get("detail")) if part)
     if cause == "expired":
         return [
-            Step("registration", True, "it was registered"),
-            Step("lease", False, f"ended at {at}: it was not renewed"),
+            WhyStep("registration", True, "it was registered"),
+            WhyStep("lease", False, f"ended at {at}: it was not renewed"),
         ]
     if cause == "deregistered":
-        return [Step("registration", False, f"taken back at {at}{f' ({why})' if why else ''}")]
-    return [Step("topology", False, f"removed at {at}: {cause}{f' ({why})' if why else ''}")]
+        return [WhyStep("registration", False, f"taken back at {at}{f' ({why})' if why else ''}")]
+    return [WhyStep("topology", False, f"removed at {at}: {cause}{f' ({why})' if why else ''}")]
 
 
-def _completeness(complete: bool, sources: Any) -> list[Step]:
+def _completeness(complete: bool, sources: Any) -> list[WhyStep]:
     if complete:
         return []
-    return [Step("completeness", None, f"the list is estimated, so it may live all the same: {why_estimated(sources)}")]
+    return [
+        WhyStep("completeness", None, f"the list is estimated, so it may live all the same: {why_estimated(sources)}")
+    ]
 
 
 def _object(value: Any) -> Document | None:

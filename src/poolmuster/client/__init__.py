@@ -4,10 +4,10 @@
 instance by itself. Nothing else here is public.
 """
 
-from poolmuster.client.answers import Answer, Document, Listing, SourceReport
+from poolmuster.client.answers import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.api import DiscoveryApi
 from poolmuster.client.asynchronous import AsyncClient
-from poolmuster.client.errors import BadAnswer, NotReady, Refused, Unreachable
+from poolmuster.client.errors import InvalidResponse, NotReady, UnexpectedStatus, Unreachable
 from poolmuster.client.follow import Follower
 from poolmuster.client.mirror import Usable
 from poolmuster.client.settings import ClientSettings
@@ -17,24 +17,24 @@ from poolmuster.client.transport import Session, open_session
 from poolmuster.model.errors import Forbidden, Unauthenticated
 
 __all__ = [
-    "Answer",
+    "ApiResponse",
     "AsyncClient",
-    "BadAnswer",
     "Client",
     "ClientSettings",
     "DiscoveryApi",
     "Document",
     "Follower",
     "Forbidden",
-    "Listing",
+    "InvalidResponse",
     "NotReady",
-    "Refused",
+    "PoolList",
     "Session",
     "SourceReport",
     "Subscription",
     "SyncFollower",
     "SyncSubscription",
     "Unauthenticated",
+    "UnexpectedStatus",
     "Unreachable",
     "Update",
     "UpdateKind",

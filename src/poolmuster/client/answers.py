@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from poolmuster.model.key import KEY_PARTS, PoolKey
-from poolmuster.model.wire import Registered
+from poolmuster.model.wire import RegistrationResponse
 
 Document = dict[str, Any]
 """A JSON object as it came."""
 
 
 class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One source of a list, as `poolmuster.model.source.Source`, with the kinds and reasons of any version."""
+    """One source of a list, as `poolmuster.model.source.SourceInfo`, with the kinds and reasons of any version."""
 
     kind: str = ""
     name: str = ""
@@ -39,7 +39,7 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, clears_in_ms=max(0, self.clears_in_ms - passed_ms))
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class PoolList(msgspec.Struct, frozen=True, kw_only=True):
     """A list of pools. ``body`` is the answer byte for byte; ``instance`` is the boot id of who gave it."""
 
     pools: tuple[Document, ...]
@@ -50,7 +50,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Any other answer: the JSON object, its bytes, and the boot id of the instance that gave it."""
 
     document: Document
@@ -59,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
 
 
-class Taken(Registered, frozen=True, kw_only=True):
+class RegisterResult(RegistrationResponse, frozen=True, kw_only=True):
     """Answer to a registration. ``created`` tells whether the pool was not listed before."""
 
     created: bool
@@ -86,12 +86,12 @@ def _read_source(value: Any) -> SourceReport:
         return SourceReport(name=name if isinstance(name, str) else "")
 
 
-def read_listing(document: Document, body: bytes, instance: str | None) -> Listing | None:
+def read_pool_list(document: Document, body: bytes, instance: str | None) -> PoolList | None:
     """A list answer, or ``None`` if the object is none."""
     pools, complete = document.get("pools"), document.get("complete")
     if not isinstance(pools, list) or not isinstance(complete, bool) or any(key_of(pool) is None for pool in pools):
         return None
-    return Listing(
+    return PoolList(
         pools=tuple(pools),
         complete=complete,
         revision=str(document.get("revision", "")),

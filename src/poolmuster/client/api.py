@@ -1,6 +1,6 @@
 """Calls to one instance of the service, each with its timeout and typed errors.
 
-Every call raises `Unreachable` when no whole answer came, `BadAnswer` when what answered is not this service, and
+Every call raises `Unreachable` when no whole answer came, `InvalidResponse` when what answered is not this service, and
 else the error of `poolmuster.model.errors` that the answer stands for.
 """
 
@@ -15,8 +15,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from poolmuster.client.answers import Answer, Document, Listing, Taken, read_listing
-from poolmuster.client.errors import BadAnswer, Unreachable, error_of
+from poolmuster.client.answers import ApiResponse, Document, PoolList, RegisterResult, read_pool_list
+from poolmuster.client.errors import InvalidResponse, Unreachable, error_of
 from poolmuster.client.reading import read_body
 from poolmuster.client.reasons import reason_of
 from poolmuster.client.settings import ClientSettings
@@ -70,15 +70,17 @@ class DiscoveryApi:
         self._settings = settings
         self._proxy = proxy_of(self.url)
 
-    async def register(self, registration: bytes | Mapping[str, Any], *, timeout_s: float | None = None) -> Taken:
+    async def register(
+        self, registration: bytes | Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> RegisterResult:
         """Register a pool or renew its lease, by the document or its JSON bytes.
 
-        Raises `InvalidInput`, `RelayLeft`, `LimitReached` and others; see the module.
+        Raises `InvalidInput`, `RelayDeregistered`, `LimitReached` and others; see the module.
         """
         body = registration if isinstance(registration, bytes) else json.dumps(registration).encode()
         answer = await self._call("POST", "/pools", body=body, timeout_s=timeout_s)
         try:
-            return msgspec.convert(answer.document | {"created": answer.status == HTTPStatus.CREATED}, Taken)
+            return msgspec.convert(answer.document | {"created": answer.status == HTTPStatus.CREATED}, RegisterResult)
         except msgspec.ValidationError as error:
             raise self._bad(f"its answer to a registration is not one ({error})") from error
 
@@ -96,24 +98,24 @@ class DiscoveryApi:
         pairs = tuple((name, value) for name, value in given if value is not None)
         await self._call("DELETE", pool_path(key), pairs, timeout_s=timeout_s, expects_body=False)
 
-    async def list(self, pairs: Pairs = ()) -> Listing:
+    async def list(self, pairs: Pairs = ()) -> PoolList:
         """The live pools that the filters select."""
         answer = await self._call("GET", "/pools", pairs)
-        listing = read_listing(answer.document, answer.body, answer.instance)
+        listing = read_pool_list(answer.document, answer.body, answer.instance)
         if listing is None:
             raise self._bad("its answer is not a list of pools")
         return listing
 
-    async def get(self, key: PoolKey) -> Answer:
+    async def get(self, key: PoolKey) -> ApiResponse:
         """Everything about one pool, listed or remembered. Raises `NotFound`."""
         return await self._call("GET", pool_path(key))
 
-    async def changes(self, since_s: float | None = None, pairs: Pairs = ()) -> Answer:
+    async def changes(self, since_s: float | None = None, pairs: Pairs = ()) -> ApiResponse:
         """The changes of the last ``since_s`` seconds as this instance saw them."""
         since = () if since_s is None else (("since", str(since_s)),)
         return await self._call("GET", "/changes", since + pairs)
 
-    async def status(self) -> Answer:
+    async def status(self) -> ApiResponse:
         """How this instance is doing."""
         return await self._call("GET", "/status")
 
@@ -151,7 +153,7 @@ class DiscoveryApi:
         body: bytes | None = None,
         timeout_s: float | None = None,
         expects_body: bool = True,
-    ) -> Answer:
+    ) -> ApiResponse:
         headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
         timeout_s = timeout_s or self._settings.request_timeout_s
         answered = False
@@ -164,7 +166,7 @@ class DiscoveryApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(error, answered=answered) from error
         document = self._object(raw) if expects_body else {}
-        return Answer(document=document, body=raw, instance=instance, status=response.status)
+        return ApiResponse(document=document, body=raw, instance=instance, status=response.status)
 
     async def _begin(
         self,
@@ -222,8 +224,8 @@ class DiscoveryApi:
             raise self._bad("its answer is not a JSON object")
         return document
 
-    def _bad(self, what: str) -> BadAnswer:
-        return BadAnswer(f"What answers at {self.url} is not the discovery service: {what}.")
+    def _bad(self, what: str) -> InvalidResponse:
+        return InvalidResponse(f"What answers at {self.url} is not the discovery service: {what}.")
 
     def _unreachable(self, error: Exception, *, answered: bool) -> Unreachable:
         return Unreachable(f"{self.url} cannot be reached: {reason_of(error, '' if answered else self.url)}.")

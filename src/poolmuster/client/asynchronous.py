@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from poolmuster.client.answers import Answer, Listing
+from poolmuster.client.answers import ApiResponse, PoolList
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
 from poolmuster.client.errors import may_be_answered_elsewhere
 from poolmuster.client.follow import Follower
@@ -16,7 +16,7 @@ from poolmuster.client.transport import Session, open_session
 from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.model.key import PoolKey, parse_key
-from poolmuster.model.wire import Registered, RouterReplica
+from poolmuster.model.wire import RegistrationResponse, RouterReplica
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.system_clock import SystemClock
 
@@ -71,20 +71,20 @@ class AsyncClient:
             self.apis = ()
             await self._session.close()
 
-    async def list(self, **filters: Unpack[Filters]) -> Listing:
+    async def list(self, **filters: Unpack[Filters]) -> PoolList:
         """The live pools: ``await client.list(model="llama-70b", region=["eu-1", "eu-2"])``."""
         return await self._first(lambda api: api.list(pairs_of(filters)))
 
-    async def get(self, key: PoolKey | str) -> Answer:
+    async def get(self, key: PoolKey | str) -> ApiResponse:
         """Everything about one pool. Raises `NotFound` where nothing is remembered of it."""
         found = as_key(key)
         return await self._first(lambda api: api.get(found))
 
-    async def changes(self, since_s: float | None = None, **filters: Unpack[Filters]) -> Answer:
+    async def changes(self, since_s: float | None = None, **filters: Unpack[Filters]) -> ApiResponse:
         """The changes of the last ``since_s`` seconds, as one instance saw them."""
         return await self._first(lambda api: api.changes(since_s, pairs_of(filters)))
 
-    async def status(self) -> Answer:
+    async def status(self) -> ApiResponse:
         """How one instance is doing."""
         return await self._first(lambda api: api.status())
 
@@ -92,8 +92,8 @@ class AsyncClient:
         """The router replicas that relays should know of."""
         return await self._first(lambda api: api.routers())
 
-    async def register(self, registration: bytes | Mapping[str, Any]) -> Registered:
-        """Register a pool for one lease, or renew it. Raises `InvalidInput`, `RelayLeft`, `LimitReached`."""
+    async def register(self, registration: bytes | Mapping[str, Any]) -> RegistrationResponse:
+        """Register a pool for one lease, or renew it. Raises `InvalidInput`, `RelayDeregistered`, `LimitReached`."""
         return await self._first(lambda api: api.register(registration))
 
     async def deregister(

@@ -6,7 +6,7 @@ not count as complete, and what it lacks must not be forgotten.
 
 import msgspec
 
-from poolmuster.client.events import Completeness, Event, Snapshot
+from poolmuster.client.events import CompletenessChanged, Event, Snapshot
 
 
 def number_of(revision: str | None, boot: str | None = None) -> int | None:
@@ -31,7 +31,7 @@ class CatchUp:
 
     def __init__(self, latest: str | None, *, resumed: bool) -> None:
         self._latest = latest
-        self._held: Completeness | None = None
+        self._held: CompletenessChanged | None = None
         self._begun = False
         self._resumed = resumed
         self.done = False
@@ -45,10 +45,10 @@ class CatchUp:
             self.done = True
             return [event]
         if not self._begun:
-            if not isinstance(event, Completeness) or not self._resumed:
+            if not isinstance(event, CompletenessChanged) or not self._resumed:
                 return []
             self._begun = True
-        if isinstance(event, Completeness):
+        if isinstance(event, CompletenessChanged):
             self._held = event
             admitted: list[Event] = []
         else:

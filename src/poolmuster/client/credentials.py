@@ -14,8 +14,8 @@ from hashlib import sha256
 from poolmuster.client.settings import ClientSettings
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.threads import in_thread
-from poolmuster.ports.trust import parse_authorities, parse_pair, show, trusting_the_system
+from poolmuster.ports.threads import run_in_daemon_thread
+from poolmuster.ports.trust import load_client_certificate, parse_authorities, parse_key_pair, system_context
 from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 LOOK_INTERVAL_MS = 1_000
@@ -62,7 +62,7 @@ class CredentialFiles:
             setting = "client_cert"
             if settings.client_cert is not None:
                 paths = [path for path in (settings.client_cert, settings.client_key) if path is not None]
-                self.pair = WatchedFiles(paths, parse_pair)
+                self.pair = WatchedFiles(paths, parse_key_pair)
         except InvalidInput as error:
             raise UnusableFile(f"{error.detail}.", setting) from error
 
@@ -79,13 +79,13 @@ class CredentialFiles:
 
     def context(self) -> ssl.SSLContext:
         """A context of TLS by what they hold. Raises `InvalidInput` where ``SSL_CERT_FILE`` cannot be used."""
-        context = trusting_the_system() if self.authorities is None else parse_authorities(self.authorities.value)
+        context = system_context() if self.authorities is None else parse_authorities(self.authorities.value)
         if self.pair is not None:
-            show(context, self.pair.value)
+            load_client_certificate(context, self.pair.value)
         return context
 
 
-class Credentials:
+class ClientCredentials:
     """What goes with every call: `authorization`, and `tls` for ``https``. Call `look` before.
 
     Raises `UnusableFile`, or `InvalidInput` where ``SSL_CERT_FILE`` cannot be used. ``tls`` is ``True`` where no URL
@@ -124,7 +124,7 @@ class Credentials:
         self._next_look_ms = self._clock.monotonic_ms() + LOOK_INTERVAL_MS
         if not await self._read():
             return
-        if any(files.unsettled for files in self._files.all):
+        if any(files.has_unconfirmed_change for files in self._files.all):
             await self._clock.sleep_ms(SETTLE_MS)
             await self._read()
 
@@ -140,7 +140,7 @@ class Credentials:
     async def _read(self) -> bool:
         """Read all beside the event loop. Returns whether that has come to an end: a file system may hang."""
         if self._reading is None:
-            self._reading = asyncio.ensure_future(in_thread("credential-files", self._refreshed))
+            self._reading = asyncio.ensure_future(run_in_daemon_thread("credential-files", self._refreshed))
         reading, timer = self._reading, asyncio.ensure_future(self._clock.sleep_ms(READ_LIMIT_MS))
         try:
             await asyncio.wait((reading, timer), return_when=asyncio.FIRST_COMPLETED)

@@ -7,7 +7,7 @@ from typing import Any
 from poolmuster.client.answers import SourceReport, read_sources
 from poolmuster.model.errors import (
     BodyTooLarge,
-    Fault,
+    FieldError,
     Forbidden,
     InvalidInput,
     LimitReached,
@@ -16,7 +16,7 @@ from poolmuster.model.errors import (
     NotAcceptable,
     NotFound,
     PoolmusterError,
-    RelayLeft,
+    RelayDeregistered,
     RequestTimeout,
     Unauthenticated,
     Unavailable,
@@ -39,7 +39,7 @@ class NotReady(Unavailable):
         self.sources = sources
 
 
-class BadAnswer(PoolmusterError):
+class InvalidResponse(PoolmusterError):
     """The answer is not one of this service: something else listens there, or a proxy answered for it."""
 
     status = 502
@@ -47,7 +47,7 @@ class BadAnswer(PoolmusterError):
     title = "Not an answer of this service"
 
 
-class Refused(PoolmusterError):
+class UnexpectedStatus(PoolmusterError):
     """An error answer of a kind that this version does not know; ``http_status`` is its status."""
 
     def __init__(self, detail: str, http_status: int) -> None:
@@ -63,9 +63,9 @@ def may_be_answered_elsewhere(error: PoolmusterError) -> bool:
 
     A proxy before an instance that is away says so by ``502`` or ``504``, or by a page of its own.
     """
-    if isinstance(error, Refused):
+    if isinstance(error, UnexpectedStatus):
         return error.http_status >= HTTP_SERVER_ERROR
-    return isinstance(error, Unavailable | BadAnswer)
+    return isinstance(error, Unavailable | InvalidResponse)
 
 
 _PLAIN = (
@@ -75,7 +75,7 @@ _PLAIN = (
     NotFound,
     NotAcceptable,
     RequestTimeout,
-    RelayLeft,
+    RelayDeregistered,
     BodyTooLarge,
     UnsupportedMediaType,
 )
@@ -100,7 +100,7 @@ def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
         return NotReady(detail, retry_after_s(headers, 1), read_sources(problem.get("sources")))
     if means(MethodNotAllowed):
         return MethodNotAllowed(detail, tuple(headers.get("Allow", "").replace(",", " ").split()))
-    return next((plain(detail) for plain in _PLAIN if means(plain)), None) or Refused(detail, status)
+    return next((plain(detail) for plain in _PLAIN if means(plain)), None) or UnexpectedStatus(detail, status)
 
 
 def retry_after_s(headers: Mapping[str, str], default_s: int) -> int:
@@ -117,10 +117,10 @@ def _problem(body: bytes) -> dict[str, Any]:
     return problem if isinstance(problem, dict) else {}
 
 
-def _faults(problem: dict[str, Any]) -> tuple[Fault, ...]:
+def _faults(problem: dict[str, Any]) -> tuple[FieldError, ...]:
     errors = problem.get("errors")
     return tuple(
-        Fault(str(item.get("pointer", "")), str(item.get("detail", "")))
+        FieldError(str(item.get("pointer", "")), str(item.get("detail", "")))
         for item in (errors if isinstance(errors, list) else ())
         if isinstance(item, dict)
     )

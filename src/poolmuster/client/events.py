@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from poolmuster.client.answers import Document, SourceReport, key_of, read_sources
-from poolmuster.client.errors import BadAnswer
+from poolmuster.client.errors import InvalidResponse
 from poolmuster.model.key import PoolKey
 
 EVENT_ID_LIMIT = 256
 
 
-class MalformedEvent(BadAnswer):
+class MalformedEvent(InvalidResponse):
     """A line of a watch that cannot be understood, so that what it stands for is lost."""
 
 
@@ -41,7 +41,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     sources: tuple[SourceReport, ...]
 
 
-class Shown(Event, frozen=True, kw_only=True):
+class Upserted(Event, frozen=True, kw_only=True):
     """A pool was ``added``, or its facts ``changed``."""
 
     key: PoolKey
@@ -56,7 +56,7 @@ class Removed(Event, frozen=True, kw_only=True):
     reason: str | None
 
 
-class Completeness(Event, frozen=True, kw_only=True):
+class CompletenessChanged(Event, frozen=True, kw_only=True):
     """Whether the list is complete, and the state of its sources."""
 
     complete: bool
@@ -115,12 +115,12 @@ def _snapshot(document: Document) -> Snapshot:
     return Snapshot(**_common(document), pools=known, complete=complete, sources=read_sources(document.get("sources")))
 
 
-def _shown(document: Document) -> Shown:
+def _upserted(document: Document) -> Upserted:
     pool = document.get("pool")
     key = key_of(pool)
     if key is None or not isinstance(pool, dict):
         raise MalformedEvent("An event of the watch lacks its pool.")
-    return Shown(**_common(document), key=key, pool=pool)
+    return Upserted(**_common(document), key=key, pool=pool)
 
 
 def _removed(document: Document) -> Removed:
@@ -131,11 +131,11 @@ def _removed(document: Document) -> Removed:
     return Removed(**_common(document), key=key, cause=cause, reason=reason)
 
 
-def _completeness(document: Document) -> Completeness:
+def _completeness(document: Document) -> CompletenessChanged:
     complete = document.get("complete")
     if not isinstance(complete, bool):
         raise MalformedEvent("An event of the watch does not say whether the list is complete.")
-    return Completeness(**_common(document), complete=complete, sources=read_sources(document.get("sources")))
+    return CompletenessChanged(**_common(document), complete=complete, sources=read_sources(document.get("sources")))
 
 
 def _closing(document: Document) -> Closing:
@@ -148,8 +148,8 @@ def _ping(document: Document) -> Ping:
 
 _READERS = {
     "snapshot": _snapshot,
-    "added": _shown,
-    "changed": _shown,
+    "added": _upserted,
+    "changed": _upserted,
     "removed": _removed,
     "completeness": _completeness,
     "closing": _closing,

@@ -16,7 +16,7 @@ from poolmuster.client.mirror import Mirror, Usable
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Subscriptions, Update, UpdateKind
 from poolmuster.client.watch import WatchSource, read_events
-from poolmuster.client.watchdog import Silence, Watchdog
+from poolmuster.client.watchdog import Watchdog, WatchTimeout
 from poolmuster.model.errors import LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
 from poolmuster.ports.clock import Clock
@@ -127,7 +127,7 @@ class Follower:
         error: PoolmusterError | None = None
         try:
             closing = await self._listen(url)
-        except Silence:
+        except WatchTimeout:
             error = Unreachable(f"{url} has been silent for {self._settings.silence_limit_ms / 1000:g} s.")
         except MalformedEvent as malformed:
             self._last_event_id = None  # what is lost can only be had again with a whole list
@@ -136,7 +136,7 @@ class Follower:
             error = failure
         if error is None and closing is None:
             error = Unreachable(f"{url} ended the watch.")
-        _let_go(error)
+        _clear_tracebacks(error)
         now_ms = self._clock.monotonic_ms()
         proved_good = self._connected_url is not None and now_ms - opened_ms >= self._settings.silence_limit_ms / 3
         if proved_good:
@@ -163,7 +163,7 @@ class Follower:
             Watchdog(self._clock, self._settings.silence_limit_ms) as watchdog,
             self._source.open(url, self._last_event_id) as stream,
         ):
-            gate = CatchUp(stream.revision, resumed=self._last_event_id is not None)
+            authorizer = CatchUp(stream.revision, resumed=self._last_event_id is not None)
 
             def heard() -> None:
                 watchdog.heard()
@@ -171,8 +171,8 @@ class Follower:
 
             async with aclosing(read_events(stream.chunks, limit_bytes, heard)) as events:
                 async for event in events:
-                    for admitted in gate.admit(event):
-                        self._take(admitted, url, connected=gate.done)
+                    for admitted in authorizer.admit(event):
+                        self._take(admitted, url, connected=authorizer.done)
                     if isinstance(event, Closing):
                         return event
         return None
@@ -196,7 +196,7 @@ class Follower:
         self._subscriptions.tell(update)
 
 
-def _let_go(error: BaseException | None) -> None:
+def _clear_tracebacks(error: BaseException | None) -> None:
     """Errors are kept and handed on; the frames they came through would keep the last events, whole lists, alive."""
     while error is not None:
         error.__traceback__ = None

@@ -1,6 +1,6 @@
 """A stream of bytes cut into lines, of any length up to a bound, in time linear to their length."""
 
-from poolmuster.client.errors import BadAnswer
+from poolmuster.client.errors import InvalidResponse
 
 
 class LineSplitter:
@@ -12,7 +12,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that ``chunk`` completes, without their ends. Raises `BadAnswer` when one is too long."""
+        """The lines that ``chunk`` completes, without their ends. Raises `InvalidResponse` when one is too long."""
         first, *rest = chunk.split(b"\n")
         lines: list[bytes] = []
         self._add(first)
@@ -26,6 +26,6 @@ class LineSplitter:
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit_bytes:
-            raise BadAnswer(f"A line of the watch is over {self._limit_bytes} bytes.")
+            raise InvalidResponse(f"A line of the watch is over {self._limit_bytes} bytes.")
         if piece:
             self._parts.append(piece)

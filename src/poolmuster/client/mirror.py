@@ -8,7 +8,7 @@ restart. They leave when the service says that they were removed, when its list 
 import msgspec
 
 from poolmuster.client.answers import Document, SourceReport
-from poolmuster.client.events import Completeness, Event, Removed, Shown, Snapshot
+from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
 from poolmuster.model.key import PoolKey
 from poolmuster.model.strict_json import canonical
 
@@ -59,9 +59,9 @@ class Mirror:
             self.revision = event.revision
         if isinstance(event, Snapshot):
             return self._replace(event, now_ms)
-        if isinstance(event, Completeness):
+        if isinstance(event, CompletenessChanged):
             return self._judge(event, now_ms)
-        if isinstance(event, Shown):
+        if isinstance(event, Upserted):
             self._pools[event.key] = event.pool
             self._unconfirmed.pop(event.key, None)
         elif isinstance(event, Removed):
@@ -85,7 +85,7 @@ class Mirror:
         self.has_list = True
         return self._judge(event, now_ms)
 
-    def _judge(self, event: Snapshot | Completeness, now_ms: int) -> tuple[PoolKey, ...]:
+    def _judge(self, event: Snapshot | CompletenessChanged, now_ms: int) -> tuple[PoolKey, ...]:
         self.complete, self.sources, self.told_ms = event.complete, event.sources, now_ms
         if not event.complete:
             return ()

@@ -3,7 +3,7 @@
 import msgspec
 
 from poolmuster.model.errors import InvalidInput
-from poolmuster.model.registration import shown_url, url_fault
+from poolmuster.model.registration import redact_url, validate_url
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -42,7 +42,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.urls:
             raise InvalidInput("A client needs the URL of at least one instance.")
         for url in self.urls:
-            if (fault := url_fault(url)) is not None:
-                raise InvalidInput(f"{shown_url(url)!r} is not the base URL of a service: it {fault}.")
+            if (fault := validate_url(url)) is not None:
+                raise InvalidInput(f"{redact_url(url)!r} is not the base URL of a service: it {fault}.")
         if self.client_key is not None and self.client_cert is None:
             raise InvalidInput("A client key needs the client certificate that it belongs to.")

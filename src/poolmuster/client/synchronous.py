@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from poolmuster.client.answers import Answer, Document, Listing, SourceReport
+from poolmuster.client.answers import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.api import Filters
 from poolmuster.client.asynchronous import AsyncClient
 from poolmuster.client.follow import Follower
@@ -16,7 +16,7 @@ from poolmuster.client.mirror import Usable
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.subscription import Subscription, Update
 from poolmuster.model.key import PoolKey
-from poolmuster.model.wire import Registered, RouterReplica
+from poolmuster.model.wire import RegistrationResponse, RouterReplica
 
 T = TypeVar("T")
 
@@ -69,19 +69,19 @@ class Client:
         self._thread.join()
         loop.close()
 
-    def list(self, **filters: Unpack[Filters]) -> Listing:
+    def list(self, **filters: Unpack[Filters]) -> PoolList:
         """The live pools (`AsyncClient.list`)."""
         return self._wait(self._client.list(**filters))
 
-    def get(self, key: PoolKey | str) -> Answer:
+    def get(self, key: PoolKey | str) -> ApiResponse:
         """Everything about one pool (`AsyncClient.get`)."""
         return self._wait(self._client.get(key))
 
-    def changes(self, since_s: float | None = None, **filters: Unpack[Filters]) -> Answer:
+    def changes(self, since_s: float | None = None, **filters: Unpack[Filters]) -> ApiResponse:
         """What changed lately (`AsyncClient.changes`)."""
         return self._wait(self._client.changes(since_s, **filters))
 
-    def status(self) -> Answer:
+    def status(self) -> ApiResponse:
         """How one instance is doing (`AsyncClient.status`)."""
         return self._wait(self._client.status())
 
@@ -89,7 +89,7 @@ class Client:
         """The router replicas (`AsyncClient.routers`)."""
         return self._wait(self._client.routers())
 
-    def register(self, registration: bytes | Mapping[str, Any]) -> Registered:
+    def register(self, registration: bytes | Mapping[str, Any]) -> RegistrationResponse:
         """Register a pool for one lease (`AsyncClient.register`)."""
         return self._wait(self._client.register(registration))
 

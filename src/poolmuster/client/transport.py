@@ -13,7 +13,7 @@ import aiohttp
 from yarl import URL
 
 from poolmuster import __version__
-from poolmuster.client.credentials import Credentials
+from poolmuster.client.credentials import ClientCredentials
 from poolmuster.client.settings import ClientSettings
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.system_clock import SystemClock
@@ -26,7 +26,7 @@ log = logging.getLogger("poolmuster.client")
 class Session:
     """Carries calls to the instances of one service, each with what the client shows of itself. Close it."""
 
-    def __init__(self, http: aiohttp.ClientSession, credentials: Credentials) -> None:
+    def __init__(self, http: aiohttp.ClientSession, credentials: ClientCredentials) -> None:
         self._http = http
         self.credentials = credentials
 
@@ -73,7 +73,7 @@ class Session:
 
 def open_session(settings: ClientSettings, clock: Clock | None = None) -> Session:
     """A session for ``settings``; close it. Raises `InvalidInput` for files that cannot be used."""
-    credentials = Credentials(settings, clock or SystemClock())
+    credentials = ClientCredentials(settings, clock or SystemClock())
     if settings.token_file is not None:
         _warn_of_open_wires(settings.urls)
     http = aiohttp.ClientSession(

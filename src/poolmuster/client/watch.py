@@ -33,7 +33,8 @@ async def read_events(
 ) -> AsyncGenerator[Event, None]:
     """The events of a watch that this version knows; ``heard`` is called at each sign of life.
 
-    Raises `MalformedEvent` when what an event stands for is lost, `BadAnswer` when a line is over ``limit_bytes``. A
+    Raises `MalformedEvent` when what an event stands for is lost, `InvalidResponse` when a line is over
+    ``limit_bytes``. A
     line that the end of the stream cuts is dropped: nothing was confirmed of it.
     """
     splitter = LineSplitter(limit_bytes)

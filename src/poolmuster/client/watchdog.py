@@ -7,12 +7,12 @@ from typing import Self
 from poolmuster.ports.clock import Clock
 
 
-class Silence(Exception):
+class WatchTimeout(Exception):
     """Nothing was heard for as long as the watchdog waits. It stays inside this package."""
 
 
 class Watchdog:
-    """Guards a block of code: unless `heard` is called often enough, the block is cancelled and raises `Silence`."""
+    """Guards a block of code: without frequent calls of `heard` it cancels the block, which raises `WatchTimeout`."""
 
     def __init__(self, clock: Clock, limit_ms: int) -> None:
         self._clock = clock
@@ -40,9 +40,9 @@ class Watchdog:
         assert self._guarded is not None
         assert self._watching is not None
         self._watching.cancel()
-        # As in asyncio.timeout: only our own cancellation becomes `Silence`, one from outside goes on.
+        # As in asyncio.timeout: only our own cancellation becomes `WatchTimeout`, one from outside goes on.
         if self._barked and self._guarded.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
-            raise Silence from error
+            raise WatchTimeout from error
 
     async def _watch(self, guarded: asyncio.Task[object]) -> None:
         while (left_ms := self._heard_ms + self._limit_ms - self._clock.monotonic_ms()) > 0:

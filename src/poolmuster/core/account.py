@@ -28,9 +28,9 @@ not keep the others incomplete.
 
 from enum import Enum, auto
 
-from poolmuster.core.peer_messages import Row
-from poolmuster.core.standings import FRESH, Standing
-from poolmuster.core.turns import Turns
+from poolmuster.core.peer_messages import MemberSummary
+from poolmuster.core.standings import FRESH, SourceStatus
+from poolmuster.core.turns import LoadBalancerDetector
 from poolmuster.model.source import SourceReason, SourceState
 
 ANSWER_MS = 3_000
@@ -40,7 +40,7 @@ GAP_MS = 2_000
 """Unheard time that is no gap: reading once a second, with something to spare."""
 
 
-class Occupant(Enum):
+class MemberStatus(Enum):
     """Who is behind an address, as far as is known."""
 
     UNREAD = auto()
@@ -48,7 +48,7 @@ class Occupant(Enum):
     NOBODY = auto()
 
 
-class Account:
+class Member:
     """One address. All times are this instance's monotonic clock.
 
     ``from_ms`` is since when the address can have mattered: for those that an instance finds when it starts, its own
@@ -59,18 +59,18 @@ class Account:
         self.address = address
         self._lease_ms = lease_ms
         self._own_boot_id = own_boot_id
-        self.occupant = Occupant.UNREAD
+        self.status = MemberStatus.UNREAD
         self.boot_id: str | None = None
-        self.known_from_ms = from_ms
-        self.accounted_ms = from_ms
+        self.synced_from_ms = from_ms
+        self.synced_until_ms = from_ms
         self.answered_ms: int | None = None
         self.read_ms: int | None = None
         self._started_ms = from_ms
-        self._doubt_until_ms = from_ms
+        self._sync_gap_until_ms = from_ms
         self._leaving_until_ms = from_ms
-        self._mourned_until_ms: int | None = None
-        self._turns = Turns(lease_ms)
-        self._trouble: tuple[SourceReason, str] | None = None
+        self._grace_until_ms: int | None = None
+        self._load_balancer = LoadBalancerDetector(lease_ms)
+        self._failure: tuple[SourceReason, str] | None = None
         self.left_ms: int | None = None
 
     @property
@@ -80,119 +80,121 @@ class Account:
 
     def read(self, boot_id: str, started_ms: int, said_ms: int) -> None:
         """``boot_id``, up since ``started_ms``, said at ``said_ms`` all that is registered with it until then."""
-        self._turns.answered(boot_id, said_ms)
+        self._load_balancer.record_answer(boot_id, said_ms)
         if boot_id != self.boot_id:
-            self._succeed(started_ms)
+            self._replace_occupant(started_ms)
         self._started_ms = started_ms
-        self.occupant, self.boot_id = Occupant.READ, boot_id
-        self.accounted_ms = max(self.accounted_ms, said_ms)
+        self.status, self.boot_id = MemberStatus.READ, boot_id
+        self.synced_until_ms = max(self.synced_until_ms, said_ms)
         self.answered_ms = max(said_ms, self.answered_ms if self.answered_ms is not None else said_ms)
         self.read_ms = self.answered_ms
         self._leaving_until_ms = said_ms
-        self._trouble = None
+        self._failure = None
 
     def refused(self, now_ms: int) -> None:
         """The address refused a connection: nobody listens there."""
-        self._succeed(now_ms)
-        if self.occupant is Occupant.READ and self.read_ms is not None:
-            self._mourn(self.read_ms)
-        self.occupant, self.boot_id = Occupant.NOBODY, None
-        self.accounted_ms = max(self.accounted_ms, now_ms)
+        self._replace_occupant(now_ms)
+        if self.status is MemberStatus.READ and self.read_ms is not None:
+            self._start_grace(self.read_ms)
+        self.status, self.boot_id = MemberStatus.NOBODY, None
+        self.synced_until_ms = max(self.synced_until_ms, now_ms)
         self.answered_ms = now_ms
         self._leaving_until_ms = now_ms
 
     def failed(self, reason: SourceReason, detail: str) -> None:
         """An attempt to read it failed otherwise; what it says then is why the last word is as old as it is."""
-        self._trouble = (reason, detail)
+        self._failure = (reason, detail)
 
-    def left(self, now_ms: int) -> None:
+    def left_name(self, now_ms: int) -> None:
         """The name no longer has the address."""
         self.left_ms = now_ms
-        if now_ms - self.accounted_ms > GAP_MS and not self.own:
+        if now_ms - self.synced_until_ms > GAP_MS and not self.own:
             self._leaving_until_ms = now_ms + self._lease_ms
 
-    def returned(self) -> None:
+    def rejoined_name(self) -> None:
         """The name has the address again."""
         self.left_ms = None
 
-    def vouched(self, row: Row, accounted_ms: int, *, for_the_past: bool) -> None:
+    def adopt_sync_state(self, row: MemberSummary, accounted_ms: int, *, for_the_past: bool) -> None:
         """A peer whose whole list was taken knew all that was registered here until ``accounted_ms``.
 
         ``for_the_past``: what was before this instance's start is known by that list alone, so it has to reach up to
         where the own account begins.
         """
-        if for_the_past and self.occupant is Occupant.UNREAD:
-            self.known_from_ms = self.accounted_ms = accounted_ms
+        if for_the_past and self.status is MemberStatus.UNREAD:
+            self.synced_from_ms = self.synced_until_ms = accounted_ms
             self.boot_id = row.boot_id
-        elif self.known_from_ms - accounted_ms <= GAP_MS:
-            self._doubt_until_ms = self.known_from_ms
-            if accounted_ms > self.accounted_ms:
-                self.accounted_ms, self.boot_id = accounted_ms, row.boot_id
+        elif self.synced_from_ms - accounted_ms <= GAP_MS:
+            self._sync_gap_until_ms = self.synced_from_ms
+            if accounted_ms > self.synced_until_ms:
+                self.synced_until_ms, self.boot_id = accounted_ms, row.boot_id
         elif for_the_past:
-            self._doubt(self.known_from_ms)
+            self._start_sync_gap(self.synced_from_ms)
 
-    def row(self, now_ms: int) -> Row:
+    def summary(self, now_ms: int) -> MemberSummary:
         """What others are told of it."""
-        return Row(
+        return MemberSummary(
             address=self.address,
             boot_id=self.boot_id,
-            accounted_since_ms=0 if self.own else now_ms - self.accounted_ms,
-            sure=self.sure(now_ms),
-            doubt=self.doubtful(now_ms),
+            synced_ms_ago=0 if self.own else now_ms - self.synced_until_ms,
+            synced=self.is_synced(now_ms),
+            sync_gap=self.has_sync_gap(now_ms),
         )
 
-    def _succeed(self, since_ms: int) -> None:
+    def _replace_occupant(self, since_ms: int) -> None:
         """Another occupant, or none, since ``since_ms``: those before it are accounted for or there is doubt."""
-        if since_ms - self.accounted_ms > GAP_MS:
-            self.known_from_ms = since_ms
-            self._doubt(since_ms)
+        if since_ms - self.synced_until_ms > GAP_MS:
+            self.synced_from_ms = since_ms
+            self._start_sync_gap(since_ms)
         else:
-            self.known_from_ms = min(self.known_from_ms, since_ms)
+            self.synced_from_ms = min(self.synced_from_ms, since_ms)
 
-    def _doubt(self, died_ms: int) -> None:
-        self._doubt_until_ms = max(self._doubt_until_ms, died_ms + self._lease_ms)
+    def _start_sync_gap(self, died_ms: int) -> None:
+        self._sync_gap_until_ms = max(self._sync_gap_until_ms, died_ms + self._lease_ms)
 
-    def _mourn(self, heard_ms: int) -> None:
-        if self._mourned_until_ms is None or heard_ms - self._started_ms >= self._lease_ms:
-            self._mourned_until_ms = heard_ms + self._lease_ms
+    def _start_grace(self, heard_ms: int) -> None:
+        if self._grace_until_ms is None or heard_ms - self._started_ms >= self._lease_ms:
+            self._grace_until_ms = heard_ms + self._lease_ms
 
-    def doubtful(self, now_ms: int) -> bool:
+    def has_sync_gap(self, now_ms: int) -> bool:
         """Whether an occupant may have taken what nobody here knows, and what has not run out."""
-        return self._doubt_until_ms > now_ms
+        return self._sync_gap_until_ms > now_ms
 
-    def sure(self, now_ms: int) -> bool:
+    def is_synced(self, now_ms: int) -> bool:
         """Whether all that is registered here is known, up to what an answer may take."""
-        standing = self.standing(now_ms)
+        standing = self.source_status(now_ms)
         return standing is None or standing.state is SourceState.FRESH
 
-    def over(self, now_ms: int) -> bool:
+    def is_forgettable(self, now_ms: int) -> bool:
         """Whether it left the name so long ago that it can be forgotten."""
         return self.left_ms is not None and now_ms - self.left_ms >= self._lease_ms
 
-    def standing(self, now_ms: int) -> Standing | None:
+    def source_status(self, now_ms: int) -> SourceStatus | None:
         """Its state at ``now_ms``; ``None`` where it does not count."""
         if self.left_ms is not None:
-            return self._waits(max(self._leaving_until_ms, self._doubt_until_ms), now_ms, SourceReason.UNREACHABLE)
-        if (turns_ms := self._turns.left_ms(now_ms)) > 0:
+            return self._stale_until(
+                max(self._leaving_until_ms, self._sync_gap_until_ms), now_ms, SourceReason.UNREACHABLE
+            )
+        if (turns_ms := self._load_balancer.clears_in_ms(now_ms)) > 0:
             detail = "Several instances answer in turn at this address: it is a load balancer's. Name the instances."
-            return Standing(SourceState.STALE, SourceReason.LOAD_BALANCER, detail, turns_ms)
+            return SourceStatus(SourceState.STALE, SourceReason.LOAD_BALANCER, detail, turns_ms)
         if self.own:
             return None
         if self.answered_ms is None or now_ms - self.answered_ms > ANSWER_MS:
-            return self._silent()
-        if self.occupant is Occupant.READ:
-            return self._waits(self._doubt_until_ms, now_ms, SourceReason.WARMING_UP) or FRESH
-        until_ms = max(self._doubt_until_ms, self._mourned_until_ms or self._doubt_until_ms)
-        return self._waits(until_ms, now_ms, SourceReason.UNREACHABLE)
+            return self._not_answering()
+        if self.status is MemberStatus.READ:
+            return self._stale_until(self._sync_gap_until_ms, now_ms, SourceReason.WARMING_UP) or FRESH
+        until_ms = max(self._sync_gap_until_ms, self._grace_until_ms or self._sync_gap_until_ms)
+        return self._stale_until(until_ms, now_ms, SourceReason.UNREACHABLE)
 
-    def _silent(self) -> Standing:
-        reason, detail = self._trouble or (SourceReason.TIMEOUT, "It does not answer.")
+    def _not_answering(self) -> SourceStatus:
+        reason, detail = self._failure or (SourceReason.TIMEOUT, "It does not answer.")
         state = SourceState.UNKNOWN if self.read_ms is None else SourceState.STALE
-        return Standing(state, reason, detail)
+        return SourceStatus(state, reason, detail)
 
     @staticmethod
-    def _waits(until_ms: int, now_ms: int, reason: SourceReason) -> Standing | None:
+    def _stale_until(until_ms: int, now_ms: int, reason: SourceReason) -> SourceStatus | None:
         if until_ms <= now_ms:
             return None
         detail = "What was registered there last may not be known here."
-        return Standing(SourceState.STALE, reason, detail, until_ms - now_ms)
+        return SourceStatus(SourceState.STALE, reason, detail, until_ms - now_ms)

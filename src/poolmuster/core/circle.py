@@ -14,24 +14,24 @@ its own accounts of their addresses. A complete peer's whole list also ends doub
 
 import msgspec
 
-from poolmuster.core.account import ANSWER_MS, GAP_MS, Account, Occupant
-from poolmuster.core.peer_messages import Row, Statement
-from poolmuster.core.standings import FRESH, Standing, Standings
-from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
+from poolmuster.core.account import ANSWER_MS, GAP_MS, Member, MemberStatus
+from poolmuster.core.peer_messages import MemberSummary, SyncSummary
+from poolmuster.core.standings import FRESH, SourceStatus, SourceTracker
+from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 
 
-class Name(msgspec.Struct):
+class ResolvedName(msgspec.Struct):
     """One name. ``read_ms`` is the start of its last good resolution."""
 
     addresses: frozenset[str] = frozenset()
     read_ms: int | None = None
-    trouble: str | None = None
+    problem: str | None = None
 
 
-class Circle:
+class Membership:
     """All addresses. Times are monotonic but for ``wall_ms``, which only shows in sources."""
 
-    account_type = Account
+    member_type = Member
 
     def __init__(
         self, *, boot_id: str, names: tuple[str, ...], lease_ms: int, slack_ms: int, now_ms: int, expect: int = 0
@@ -41,19 +41,19 @@ class Circle:
         self._slack_ms = slack_ms
         self._expect = expect
         self._started_ms = now_ms
-        self._names = {name: Name() for name in names}
-        self._accounts: dict[str, Account] = {}
+        self._names = {name: ResolvedName() for name in names}
+        self._members: dict[str, Member] = {}
         self._warm_at_ms = now_ms + lease_ms
         self._was_warm = False
-        self._standings = Standings()
+        self._tracker = SourceTracker()
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses to read: those behind the names, and those that left them lately."""
-        return tuple(self._accounts)
+        return tuple(self._members)
 
-    def account(self, address: str) -> Account | None:
-        return self._accounts.get(address)
+    def member(self, address: str) -> Member | None:
+        return self._members.get(address)
 
     def resolved(self, name: str, addresses: frozenset[str], started_ms: int, now_ms: int) -> None:
         """``name`` was resolved, by a question asked at ``started_ms``; no addresses means nobody else is there."""
@@ -62,135 +62,139 @@ class Circle:
         # It is asked once a second, so however short the slack is, less than what a name may be silent is no gap.
         if started_ms - from_ms > (GAP_MS if known.read_ms is None else max(self._slack_ms, ANSWER_MS)):
             # An instance may have come and gone unseen, with all that was registered there.
-            self._cool(from_ms, started_ms)
-        self._names[name] = Name(addresses, started_ms)
-        for address in sorted(addresses - self._accounts.keys()):
-            self._accounts[address] = self.account_type(address, from_ms, self._lease_ms, self._boot_id)
+            self._restart_warmup(from_ms, started_ms)
+        self._names[name] = ResolvedName(addresses, started_ms)
+        for address in sorted(addresses - self._members.keys()):
+            self._members[address] = self.member_type(address, from_ms, self._lease_ms, self._boot_id)
         named = frozenset[str]().union(*(each.addresses for each in self._names.values()))
-        for address, account in list(self._accounts.items()):
+        for address, account in list(self._members.items()):
             if address in named:
-                account.returned()
+                account.rejoined_name()
             elif account.left_ms is None:
-                account.left(now_ms)
-            elif account.over(now_ms):
-                del self._accounts[address]
+                account.left_name(now_ms)
+            elif account.is_forgettable(now_ms):
+                del self._members[address]
 
     def resolver_failed(self, name: str, detail: str) -> None:
         """``name`` could not be resolved; what it said last holds on."""
-        self._names[name].trouble = detail
+        self._names[name].problem = detail
 
     def read(self, address: str, boot_id: str, up_ms: int, said_ms: int) -> None:
         """``boot_id`` answered at ``address`` and said at ``said_ms`` all that was registered with it until then."""
-        if (account := self._accounts.get(address)) is not None:
+        if (account := self._members.get(address)) is not None:
             account.read(boot_id, said_ms - up_ms, said_ms)
 
     def refused(self, address: str, now_ms: int) -> None:
         """A connection to ``address`` was refused."""
-        if (account := self._accounts.get(address)) is not None:
+        if (account := self._members.get(address)) is not None:
             account.refused(now_ms)
 
     def failed(self, address: str, reason: SourceReason, detail: str) -> None:
         """Reading ``address`` failed in another way."""
-        if (account := self._accounts.get(address)) is not None:
+        if (account := self._members.get(address)) is not None:
             account.failed(reason, detail)
 
     def paused(self, ended_ms: int, length_ms: int) -> None:
         """This process was stopped."""
         if length_ms > self._slack_ms:
-            self._cool(ended_ms - length_ms, ended_ms)
-        elif not self.warm(ended_ms - length_ms):
+            self._restart_warmup(ended_ms - length_ms, ended_ms)
+        elif not self.is_warm(ended_ms - length_ms):
             self._warm_at_ms += length_ms
 
-    def _cool(self, since_ms: int, until_ms: int) -> None:
-        self._was_warm = self._was_warm or self.warm(since_ms)
+    def _restart_warmup(self, since_ms: int, until_ms: int) -> None:
+        self._was_warm = self._was_warm or self.is_warm(since_ms)
         self._warm_at_ms = max(self._warm_at_ms, until_ms + self._lease_ms)
 
-    def warm(self, now_ms: int) -> bool:
+    def is_warm(self, now_ms: int) -> bool:
         """Whether nothing is missing from before this instance's start, or its last long pause."""
         return now_ms >= self._warm_at_ms
 
-    def lacks(self, now_ms: int) -> bool:
+    def needs_full_sync(self, now_ms: int) -> bool:
         """Whether there is something that a complete peer's whole list would make good."""
-        return not self.warm(now_ms) or any(account.doubtful(now_ms) for account in self._accounts.values())
+        return not self.is_warm(now_ms) or any(account.has_sync_gap(now_ms) for account in self._members.values())
 
-    def vouches(self, statement: Statement, said_ms: int) -> bool:
+    def can_trust(self, statement: SyncSummary, said_ms: int) -> bool:
         """Whether a peer that said this at ``said_ms`` can be taken at its word, once its whole list was merged."""
-        return statement.warm and statement.named and all(self._vouches(row, said_ms) for row in statement.rows)
+        return (
+            statement.warmed_up
+            and statement.names_resolved
+            and all(self._can_trust(row, said_ms) for row in statement.members)
+        )
 
-    def adopt(self, statement: Statement, said_ms: int, now_ms: int) -> bool:
+    def apply_summary(self, statement: SyncSummary, said_ms: int, now_ms: int) -> bool:
         """Take a peer at its word, whose whole list of ``said_ms`` was merged. Returns whether it was good enough."""
-        if not self.vouches(statement, said_ms):
+        if not self.can_trust(statement, said_ms):
             return False
-        warm = self.warm(now_ms)
-        for row in statement.rows:
-            account = self._accounts.get(row.address)
+        warm = self.is_warm(now_ms)
+        for row in statement.members:
+            account = self._members.get(row.address)
             if account is not None and not account.own:
-                account.vouched(row, said_ms - row.accounted_since_ms, for_the_past=not warm)
+                account.adopt_sync_state(row, said_ms - row.synced_ms_ago, for_the_past=not warm)
         self._warm_at_ms = min(self._warm_at_ms, now_ms)
         return True
 
-    def _vouches(self, row: Row, said_ms: int) -> bool:
-        account = self._accounts.get(row.address)
+    def _can_trust(self, row: MemberSummary, said_ms: int) -> bool:
+        account = self._members.get(row.address)
         if account is None or not account.own:
-            return row.sure
+            return row.synced
         if self._was_warm:
             # This very boot took all that was registered here since it was warm.
             return True
-        unheard_ms = self._started_ms - (said_ms - row.accounted_since_ms)
-        return not row.doubt and (row.boot_id == self._boot_id or unheard_ms <= GAP_MS)
+        unheard_ms = self._started_ms - (said_ms - row.synced_ms_ago)
+        return not row.sync_gap and (row.boot_id == self._boot_id or unheard_ms <= GAP_MS)
 
-    def statement(self, now_ms: int) -> Statement:
+    def summary(self, now_ms: int) -> SyncSummary:
         """What others are told."""
-        return Statement(
-            warm=self.warm(now_ms),
-            named=all(self._name_trouble(name, now_ms) is None for name in self._names),
-            rows=tuple(account.row(now_ms) for account in self._accounts.values()),
+        return SyncSummary(
+            warmed_up=self.is_warm(now_ms),
+            names_resolved=all(self._name_problem(name, now_ms) is None for name in self._names),
+            members=tuple(account.summary(now_ms) for account in self._members.values()),
         )
 
     def instances(self, now_ms: int) -> int:
         """How many instances there are, this one and those that answer."""
         boots = {
             account.boot_id
-            for account in self._accounts.values()
-            if account.occupant is Occupant.READ
+            for account in self._members.values()
+            if account.status is MemberStatus.READ
             and account.left_ms is None
             and account.answered_ms is not None
             and now_ms - account.answered_ms <= ANSWER_MS
         }
         return len(boots | {self._boot_id})
 
-    def _name_trouble(self, name: str, now_ms: int) -> tuple[SourceState, SourceReason, str] | None:
+    def _name_problem(self, name: str, now_ms: int) -> tuple[SourceState, SourceReason, str] | None:
         known = self._names[name]
         if known.read_ms is None or now_ms - known.read_ms > ANSWER_MS:
             state = SourceState.UNKNOWN if known.read_ms is None else SourceState.STALE
-            return state, SourceReason.DNS_FAILED, known.trouble or "The resolver does not answer."
+            return state, SourceReason.DNS_FAILED, known.problem or "The resolver does not answer."
         if (found := self.instances(now_ms)) < self._expect:
             return SourceState.STALE, SourceReason.PEERS_MISSING, f"{found} of {self._expect} instances are here."
         return None
 
-    def sources(self, now_ms: int, wall_ms: int) -> tuple[Source, ...]:
+    def sources(self, now_ms: int, wall_ms: int) -> tuple[SourceInfo, ...]:
         """Every source of the list: this instance, the names, and the addresses that count."""
         warming_ms = self._warm_at_ms - now_ms
         found = [
-            self._standings.source(SourceKind.MEMORY, "memory", FRESH, wall_ms)
+            self._tracker.source(SourceKind.MEMORY, "memory", FRESH, wall_ms)
             if warming_ms <= 0
-            else self._standings.source(SourceKind.MEMORY, "memory", _warming(warming_ms), wall_ms)
+            else self._tracker.source(SourceKind.MEMORY, "memory", _warming(warming_ms), wall_ms)
         ]
         for name, known in self._names.items():
             good_at_ms = None if known.read_ms is None else wall_ms - (now_ms - known.read_ms)
-            trouble = self._name_trouble(name, now_ms)
-            standing = FRESH if trouble is None else Standing(*trouble)
-            found.append(self._standings.source(SourceKind.DNS, name, standing, wall_ms, good_at_ms))
-        for address in sorted(self._accounts):
-            account = self._accounts[address]
-            if (peer := account.standing(now_ms)) is not None:
+            trouble = self._name_problem(name, now_ms)
+            standing = FRESH if trouble is None else SourceStatus(*trouble)
+            found.append(self._tracker.source(SourceKind.DNS, name, standing, wall_ms, good_at_ms))
+        for address in sorted(self._members):
+            account = self._members[address]
+            if (peer := account.source_status(now_ms)) is not None:
                 good_at_ms = None if account.read_ms is None else wall_ms - (now_ms - account.read_ms)
-                found.append(self._standings.source(SourceKind.PEER, address, peer, wall_ms, good_at_ms))
+                found.append(self._tracker.source(SourceKind.PEER, address, peer, wall_ms, good_at_ms))
         sources = tuple(found)
-        self._standings.keep(sources)
+        self._tracker.retain(sources)
         return sources
 
 
-def _warming(warming_ms: int) -> Standing:
+def _warming(warming_ms: int) -> SourceStatus:
     detail = "Pools that were live before may not have registered here yet."
-    return Standing(SourceState.STALE, SourceReason.WARMING_UP, detail, warming_ms)
+    return SourceStatus(SourceState.STALE, SourceReason.WARMING_UP, detail, warming_ms)

@@ -19,139 +19,141 @@ from typing import NamedTuple
 
 import msgspec
 
-from poolmuster.model.change import Departure
+from poolmuster.model.change import Deregistration
 from poolmuster.model.registration import Registration
 
 RELAYS_LIMIT = 8
 """How many relays' claims and leavings of one pool are kept at once, the latest."""
 
 
-class Stamp(NamedTuple):
+class Timestamp(NamedTuple):
     """The order of claims: by time, and by who holds it where two were taken in the same millisecond."""
 
     at_ms: int
-    holder: str
+    origin: str
     relay_id: str
     body: bytes
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
+class Write(msgspec.Struct, frozen=True, gc=False):
     """A registration that the instance ``holder`` (its boot id) took at ``renewed_ms``, for ``lease_ms``."""
 
     registration: Registration
     lease_ms: int
     renewed_ms: int
-    holder: str
-    again: bool = False
+    origin: str
+    readmitted: bool = False
 
     @property
     def relay_id(self) -> str | None:
         return self.registration.relay_id
 
     @property
-    def stamp(self) -> Stamp:
-        return Stamp(self.renewed_ms, self.holder, self.relay_id or "", self.registration.pool.body)
+    def timestamp(self) -> Timestamp:
+        return Timestamp(self.renewed_ms, self.origin, self.relay_id or "", self.registration.pool.body)
 
 
-class Leaving(msgspec.Struct, frozen=True, gc=False):
+class Tombstone(msgspec.Struct, frozen=True, gc=False):
     """A deregistration at ``left_ms`` that ended the renewal at ``ended_ms`` and all before it."""
 
-    departure: Departure
+    deregistration: Deregistration
     left_ms: int
     ended_ms: int
     kept_until_ms: int
 
     @property
     def order(self) -> tuple[int, int, str, str]:
-        return (self.left_ms, self.ended_ms, self.departure.reason or "", self.departure.detail or "")
+        return (self.left_ms, self.ended_ms, self.deregistration.reason or "", self.deregistration.detail or "")
 
-    def beats(self, claim: Claim) -> bool:
+    def supersedes(self, write: Write) -> bool:
         """Whether ``claim`` is over by this leaving."""
-        if claim.renewed_ms <= self.ended_ms:
+        if write.renewed_ms <= self.ended_ms:
             return True
-        relay_id = self.departure.relay_id
-        return relay_id is not None and relay_id == claim.relay_id and not claim.again
+        relay_id = self.deregistration.relay_id
+        return relay_id is not None and relay_id == write.relay_id and not write.readmitted
 
 
-class Claims:
+class LwwRegister:
     """All claims and leavings of one pool, one of each for each relay."""
 
-    __slots__ = ("_claims", "_leavings")
+    __slots__ = ("_tombstones", "_writes")
 
     def __init__(self) -> None:
-        self._claims: dict[str | None, Claim] = {}
-        self._leavings: dict[str | None, Leaving] = {}
+        self._writes: dict[str | None, Write] = {}
+        self._tombstones: dict[str | None, Tombstone] = {}
 
-    def add(self, claim: Claim) -> None:
+    def add_write(self, write: Write) -> None:
         """Take in a claim, heard or made."""
-        known = self._claims.get(claim.relay_id)
+        known = self._writes.get(write.relay_id)
         if known is not None:
-            later = max(known, claim, key=lambda each: each.stamp)
-            again = known.again or claim.again
-            claim = later if later.again == again else msgspec.structs.replace(later, again=again)
-        self._claims[claim.relay_id] = claim
-        if len(self._claims) > RELAYS_LIMIT:
-            del self._claims[min(self._claims.values(), key=lambda each: each.stamp).relay_id]
+            later = max(known, write, key=lambda each: each.timestamp)
+            readmitted = known.readmitted or write.readmitted
+            write = later if later.readmitted == readmitted else msgspec.structs.replace(later, readmitted=readmitted)
+        self._writes[write.relay_id] = write
+        if len(self._writes) > RELAYS_LIMIT:
+            del self._writes[min(self._writes.values(), key=lambda each: each.timestamp).relay_id]
 
-    def leave(self, leaving: Leaving) -> None:
+    def add_tombstone(self, tombstone: Tombstone) -> None:
         """Take in a leaving, heard or made."""
-        relay_id = leaving.departure.relay_id
-        known = self._leavings.get(relay_id)
+        relay_id = tombstone.deregistration.relay_id
+        known = self._tombstones.get(relay_id)
         if known is not None:
-            later = max(known, leaving, key=lambda each: each.order)
-            leaving = Leaving(
-                later.departure,
+            later = max(known, tombstone, key=lambda each: each.order)
+            tombstone = Tombstone(
+                later.deregistration,
                 later.left_ms,
-                max(known.ended_ms, leaving.ended_ms),
-                max(known.kept_until_ms, leaving.kept_until_ms),
+                max(known.ended_ms, tombstone.ended_ms),
+                max(known.kept_until_ms, tombstone.kept_until_ms),
             )
-        self._leavings[relay_id] = leaving
-        if len(self._leavings) > RELAYS_LIMIT:
-            del self._leavings[min(self._leavings.values(), key=lambda each: each.order).departure.relay_id]
+        self._tombstones[relay_id] = tombstone
+        if len(self._tombstones) > RELAYS_LIMIT:
+            del self._tombstones[min(self._tombstones.values(), key=lambda each: each.order).deregistration.relay_id]
 
-    def kept(self, now_ms: int) -> list[Leaving]:
+    def live_tombstones(self, now_ms: int) -> list[Tombstone]:
         """The leavings that others may still have to hear of."""
-        return [leaving for leaving in self._leavings.values() if leaving.kept_until_ms > now_ms]
+        return [tombstone for tombstone in self._tombstones.values() if tombstone.kept_until_ms > now_ms]
 
-    def beaten_by(self, claim: Claim, now_ms: int) -> Leaving | None:
+    def superseded_by(self, write: Write, now_ms: int) -> Tombstone | None:
         """The latest leaving that beats ``claim``, if any does."""
-        beating = [leaving for leaving in self.kept(now_ms) if leaving.beats(claim)]
+        beating = [tombstone for tombstone in self.live_tombstones(now_ms) if tombstone.supersedes(write)]
         return max(beating, key=lambda each: each.order, default=None)
 
-    def holds(self, now_ms: int) -> Claim | None:
+    def winner(self, now_ms: int) -> Write | None:
         """The claim that holds; its lease may have ended."""
-        kept = self.kept(now_ms)
-        standing = (claim for claim in self._claims.values() if not any(leaving.beats(claim) for leaving in kept))
-        return max(standing, key=lambda each: each.stamp, default=None)
+        kept = self.live_tombstones(now_ms)
+        status = (
+            write for write in self._writes.values() if not any(tombstone.supersedes(write) for tombstone in kept)
+        )
+        return max(status, key=lambda each: each.timestamp, default=None)
 
-    def latest(self) -> Claim | None:
+    def latest(self) -> Write | None:
         """The claim of the relay that registered last, whether it left since or not."""
-        return max(self._claims.values(), key=lambda each: each.stamp, default=None)
+        return max(self._writes.values(), key=lambda each: each.timestamp, default=None)
 
-    def left_by(self, relay_id: str | None, now_ms: int) -> bool:
+    def was_deregistered_by(self, relay_id: str | None, now_ms: int) -> bool:
         """Whether ``relay_id`` left, as far as is still remembered."""
-        return any(leaving.departure.relay_id == relay_id for leaving in self.kept(now_ms))
+        return any(tombstone.deregistration.relay_id == relay_id for tombstone in self.live_tombstones(now_ms))
 
-    def last_leaving(self, now_ms: int) -> Leaving | None:
+    def last_tombstone(self, now_ms: int) -> Tombstone | None:
         """The leaving that is the latest event of all, if it is one and not a registration."""
-        leaving = max(self._leavings.values(), key=lambda each: each.order, default=None)
-        claim = self.holds(now_ms)
-        if leaving is None or (claim is not None and claim.renewed_ms > leaving.left_ms):
+        tombstone = max(self._tombstones.values(), key=lambda each: each.order, default=None)
+        write = self.winner(now_ms)
+        if tombstone is None or (write is not None and write.renewed_ms > tombstone.left_ms):
             return None
-        return leaving
+        return tombstone
 
-    def moment_ms(self, now_ms: int) -> int:
+    def next_timestamp_ms(self, now_ms: int) -> int:
         """When what happens at ``now_ms`` is taken to happen: not before anything that is known to have happened."""
-        claims = max((each.renewed_ms for each in self._claims.values()), default=now_ms)
-        leavings = max((each.left_ms for each in self._leavings.values()), default=now_ms)
-        return max(now_ms, claims, leavings)
+        register = max((each.renewed_ms for each in self._writes.values()), default=now_ms)
+        tombstones = max((each.left_ms for each in self._tombstones.values()), default=now_ms)
+        return max(now_ms, register, tombstones)
 
-    def claim_ms(self, registration: Registration, now_ms: int) -> int:
+    def next_write_ms(self, registration: Registration, now_ms: int) -> int:
         """When a registration at ``now_ms`` is taken to happen: after all that is known, but for what it repeats."""
-        before = [each.left_ms for each in self._leavings.values()]
+        before = [each.left_ms for each in self._tombstones.values()]
         before += [
             each.renewed_ms
-            for each in self._claims.values()
+            for each in self._writes.values()
             if each.relay_id != registration.relay_id or each.registration.pool.body != registration.pool.body
         ]
-        return max(self.moment_ms(now_ms), max(before, default=now_ms - 1) + 1)
+        return max(self.next_timestamp_ms(now_ms), max(before, default=now_ms - 1) + 1)

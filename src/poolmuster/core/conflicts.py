@@ -9,13 +9,13 @@ import msgspec
 
 from poolmuster.model.key import PoolKey
 
-TRAIL_LIMIT = 8
+RELAYS_A_POOL_LIMIT = 8
 """How many relays of one pool are remembered at once."""
 
-TRAILS_LIMIT = 20_000
+POOLS_LIMIT = 20_000
 """How many pools' relays are remembered at once; the pool that was first remembered is forgotten first."""
 
-SPANS_LIMIT = 20_000
+CONFLICTS_LIMIT = 20_000
 """How many conflicts are remembered at once; the one that first began is forgotten first."""
 
 
@@ -32,48 +32,48 @@ class Conflicts:
     """Which pools have a conflict. Times are lease time, which does not run while the process was stopped."""
 
     def __init__(self) -> None:
-        self._trails: dict[PoolKey, dict[str, int]] = {}
+        self._recent_relays: dict[PoolKey, dict[str, int]] = {}
         self._spans: dict[PoolKey, ConflictSpan] = {}
 
-    def left(self, key: PoolKey, relay: tuple[str, int]) -> None:
+    def record_deregistration(self, key: PoolKey, relay: tuple[str, int]) -> None:
         """``relay`` (its id, and when it last registered) deregistered; a successor may come, and then it again."""
-        self._note(key, *relay)
+        self._record(key, *relay)
 
     def latest(self, key: PoolKey) -> tuple[str, int] | None:
         """The relay of ``key`` that registered last, and when, of those that are remembered."""
-        return max(self._trails.get(key, {}).items(), key=lambda relay: relay[1], default=None)
+        return max(self._recent_relays.get(key, {}).items(), key=lambda relay: relay[1], default=None)
 
-    def turn(self, key: PoolKey, previous: tuple[str, int], relay_id: str, now_ms: int, lease_ms: int) -> bool:
+    def record_switch(self, key: PoolKey, previous: tuple[str, int], relay_id: str, now_ms: int, lease_ms: int) -> bool:
         """``relay_id`` registers after ``previous`` (another relay, and when it last did).
 
         Returns whether a conflict begins by it; one that goes on is not told again.
         """
-        self._note(key, *previous)
-        seen_ms = self._note(key, relay_id, now_ms)
+        self._record(key, *previous)
+        seen_ms = self._record(key, relay_id, now_ms)
         if seen_ms is None or now_ms - seen_ms > lease_ms:
             return False
         return self._extend(key, relay_id, previous[0], now_ms, lease_ms)
 
-    def _note(self, key: PoolKey, relay_id: str, at_ms: int) -> int | None:
+    def _record(self, key: PoolKey, relay_id: str, at_ms: int) -> int | None:
         """Remember that ``relay_id`` registered at ``at_ms``. Returns when it was last seen before."""
-        trail = self._trails.setdefault(key, {})
-        if len(self._trails) > TRAILS_LIMIT:
-            del self._trails[next(iter(self._trails))]
+        trail = self._recent_relays.setdefault(key, {})
+        if len(self._recent_relays) > POOLS_LIMIT:
+            del self._recent_relays[next(iter(self._recent_relays))]
         seen_ms = trail.get(relay_id)
         trail[relay_id] = at_ms
-        if len(trail) > TRAIL_LIMIT:
+        if len(trail) > RELAYS_A_POOL_LIMIT:
             del trail[min(trail, key=lambda each: trail[each])]
         return seen_ms
 
     def _extend(self, key: PoolKey, relay_id: str, other: str, now_ms: int, lease_ms: int) -> bool:
         going_on = self.span(key, now_ms)
         self._spans[key] = ConflictSpan(
-            relay_ids=tuple(sorted({relay_id, other, *(going_on.relay_ids if going_on else ())})[:TRAIL_LIMIT]),
+            relay_ids=tuple(sorted({relay_id, other, *(going_on.relay_ids if going_on else ())})[:RELAYS_A_POOL_LIMIT]),
             since_ms=going_on.since_ms if going_on else now_ms,
             last_ms=now_ms,
             lease_ms=lease_ms,
         )
-        if len(self._spans) > SPANS_LIMIT:
+        if len(self._spans) > CONFLICTS_LIMIT:
             del self._spans[next(iter(self._spans))]
         return going_on is None
 
@@ -86,9 +86,11 @@ class Conflicts:
         """Every conflict there is now."""
         return {key: span for key in self._spans if (span := self.span(key, now_ms)) is not None}
 
-    def forget(self, now_ms: int, lease_ms: int) -> None:
+    def evict(self, now_ms: int, lease_ms: int) -> None:
         """Drop what can no longer matter, ``lease_ms`` being the longest lease in use."""
         self._spans = self.all(now_ms)
-        self._trails = {
-            key: trail for key, trail in self._trails.items() if any(now_ms - at < lease_ms for at in trail.values())
+        self._recent_relays = {
+            key: trail
+            for key, trail in self._recent_relays.items()
+            if any(now_ms - at < lease_ms for at in trail.values())
         }

@@ -18,7 +18,7 @@ def change_bytes(change: Change) -> int:
     return OVERHEAD_BYTES + (change.before.size_bytes if change.before is not None else 0)
 
 
-class History:
+class ChangeLog:
     """Changes in order, the latest ``limit_changes`` of at most ``limit_bytes`` together."""
 
     def __init__(self, limit_changes: int, limit_bytes: int, now_ms: int) -> None:
@@ -33,7 +33,7 @@ class History:
         return len(self._changes)
 
     @property
-    def floor(self) -> int:
+    def first_resumable(self) -> int:
         """The earliest number from which one can go on."""
         return self.number - len(self._changes)
 
@@ -45,12 +45,12 @@ class History:
         while len(self._changes) > self._limit_changes or self.size_bytes > self._limit_bytes:
             oldest = self._changes.popleft()
             self.size_bytes -= change_bytes(oldest)
-            self.known_since_ms = oldest.clock_ms
+            self.known_since_ms = oldest.monotonic_ms
 
     def since(self, number: int, at_most: int | None = None) -> list[Change] | None:
         """The changes after ``number``, oldest first, at most so many; ``None`` where some are forgotten."""
         missing = self.number - number
-        if number < self.floor or missing < 0:
+        if number < self.first_resumable or missing < 0:
             return None
         if missing <= 64:
             count = missing if at_most is None else min(missing, at_most)
@@ -68,7 +68,7 @@ class History:
         """The changes that happened after ``clock_ms`` of the monotonic clock, oldest first."""
         found = []
         for change in reversed(self._changes):
-            if change.clock_ms <= clock_ms:
+            if change.monotonic_ms <= clock_ms:
                 break
             found.append(change)
         return found[::-1]

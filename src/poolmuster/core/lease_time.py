@@ -10,18 +10,18 @@ PAUSES_LIMIT = 64
 """How many pauses are remembered; what was renewed before the oldest of them has long ended, or was renewed since."""
 
 
-class LeaseTime:
+class PauseLog:
     """The pauses of this process."""
 
     def __init__(self) -> None:
         self._pauses: deque[tuple[int, int]] = deque(maxlen=PAUSES_LIMIT)
 
-    def pause(self, ended_ms: int, length_ms: int) -> None:
+    def record(self, ended_ms: int, length_ms: int) -> None:
         """The process was stopped for ``length_ms`` until ``ended_ms``. Pauses come in order and do not overlap."""
         if length_ms > 0:
             self._pauses.append((ended_ms - length_ms, ended_ms))
 
-    def between_ms(self, from_ms: int, to_ms: int) -> int:
+    def elapsed_ms(self, from_ms: int, to_ms: int) -> int:
         """How much lease time passed between two moments of the monotonic clock."""
         paused_ms = sum(max(0, min(ended_ms, to_ms) - max(began_ms, from_ms)) for began_ms, ended_ms in self._pauses)
         return to_ms - from_ms - paused_ms

@@ -15,38 +15,38 @@ from collections.abc import Iterator
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import DIGEST_BITS, Pool
 
-PAGE_POOLS = 128
+PAGE_RECORDS = 128
 _DIGEST_MASK = (1 << DIGEST_BITS) - 1
 
 
 class Page:
     """Some pools in a row. ``size_bytes`` is the length of its JSON."""
 
-    __slots__ = ("_joined", "_keeps_bytes", "keys", "pools", "size_bytes")
+    __slots__ = ("_encoded", "_keeps_bytes", "keys", "pools", "size_bytes")
 
     def __init__(self, keys: list[PoolKey], pools: list[Pool], size_bytes: int, *, keeps_bytes: bool) -> None:
         self.keys = keys
         self.pools = pools
         self.size_bytes = size_bytes
         self._keeps_bytes = keeps_bytes
-        self._joined: bytes | None = None
+        self._encoded: bytes | None = None
 
-    def joined(self) -> bytes:
+    def encoded(self) -> bytes:
         """The pools as JSON, each with a comma *before* it, so that pages follow each other without copying."""
-        if self._joined is not None:
-            return self._joined
+        if self._encoded is not None:
+            return self._encoded
         joined = b"".join([part for pool in self.pools for part in (b",", pool.body)])
         if self._keeps_bytes:
-            self._joined = joined
+            self._encoded = joined
         return joined
 
-    def supersede(self) -> None:
+    def release(self) -> None:
         """The list has another page in its place."""
         self._keeps_bytes = False
-        self._joined = None
+        self._encoded = None
 
 
-class Listing:
+class RecordList:
     """Pools sorted by key. With ``keeps_bytes`` each current page remembers its joined bytes."""
 
     def __init__(self, pools: list[Pool] | None = None, *, keeps_bytes: bool = True) -> None:
@@ -57,12 +57,12 @@ class Listing:
         self.registrations_bytes = 0
         self.digest = 0
         given = pools or []
-        for start in range(0, len(given), PAGE_POOLS):
-            part = given[start : start + PAGE_POOLS]
+        for start in range(0, len(given), PAGE_RECORDS):
+            part = given[start : start + PAGE_RECORDS]
             self._pages.append(self._page([pool.key for pool in part], part))
             self._firsts.append(part[0].key)
             for pool in part:
-                self._account(pool, 1)
+                self._add_totals(pool, 1)
 
     def __len__(self) -> int:
         return self.count
@@ -79,7 +79,7 @@ class Listing:
         size_bytes = len(pools) + sum([len(pool.body) for pool in pools])
         return Page(keys, pools, size_bytes, keeps_bytes=self._keeps_bytes)
 
-    def _account(self, pool: Pool, sign: int) -> None:
+    def _add_totals(self, pool: Pool, sign: int) -> None:
         self.count += sign
         self.registrations_bytes += sign * pool.size_bytes
         self.digest = (self.digest + sign * pool.digest) & _DIGEST_MASK
@@ -99,21 +99,21 @@ class Listing:
 
     def put(self, pool: Pool) -> None:
         """Add ``pool``, or let it replace the one of the same key."""
-        self._account(pool, 1)
+        self._add_totals(pool, 1)
         if not self._pages:
             self._replace(0, [self._page([pool.key], [pool])])
             return
         number, index, found = self._locate(pool.key)
         page = self._pages[number]
         if found:
-            self._account(page.pools[index], -1)
+            self._add_totals(page.pools[index], -1)
         after = index + 1 if found else index
         keys = [*page.keys[:index], pool.key, *page.keys[after:]]
         pools = [*page.pools[:index], pool, *page.pools[after:]]
-        if len(keys) <= 2 * PAGE_POOLS:
+        if len(keys) <= 2 * PAGE_RECORDS:
             self._replace(number, [self._page(keys, pools)])
         else:
-            left, right = (keys[:PAGE_POOLS], pools[:PAGE_POOLS]), (keys[PAGE_POOLS:], pools[PAGE_POOLS:])
+            left, right = (keys[:PAGE_RECORDS], pools[:PAGE_RECORDS]), (keys[PAGE_RECORDS:], pools[PAGE_RECORDS:])
             self._replace(number, [self._page(*left), self._page(*right)])
 
     def remove(self, key: PoolKey) -> None:
@@ -124,12 +124,12 @@ class Listing:
         if not found:
             return
         page = self._pages[number]
-        self._account(page.pools[index], -1)
+        self._add_totals(page.pools[index], -1)
         keys, pools = page.keys[:index] + page.keys[index + 1 :], page.pools[:index] + page.pools[index + 1 :]
         self._replace(number, [self._page(keys, pools)] if keys else [])
 
     def _replace(self, number: int, pages: list[Page]) -> None:
         for page in self._pages[number : number + 1]:
-            page.supersede()
+            page.release()
         self._pages[number : number + 1] = pages
         self._firsts[number : number + 1] = [page.keys[0] for page in pages]

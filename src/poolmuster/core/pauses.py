@@ -8,7 +8,7 @@ TICK_MS = 250
 PAUSE_MS = 1000
 
 
-class PauseMeter:
+class PauseDetector:
     """Gaps between ticks, in monotonic milliseconds."""
 
     def __init__(self, now_ms: int) -> None:
@@ -20,7 +20,7 @@ class PauseMeter:
         self._last_tick_ms = max(now_ms, self._last_tick_ms)
         return gap_ms if gap_ms > PAUSE_MS else 0
 
-    def overdue(self, now_ms: int) -> bool:
+    def is_overdue(self, now_ms: int) -> bool:
         """Whether the timer is so late that there was a pause which nobody has been credited for."""
         return now_ms - self._last_tick_ms > PAUSE_MS
 
@@ -30,4 +30,4 @@ class PauseMeter:
         After a pause a request may be handled before the timer: it must not see leases that seem to have ended, nor
         a list that calls itself complete.
         """
-        return self.tick(now_ms) if self.overdue(now_ms) else 0
+        return self.tick(now_ms) if self.is_overdue(now_ms) else 0

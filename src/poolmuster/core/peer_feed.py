@@ -2,26 +2,26 @@
 
 | batch | what happens |
 | --- | --- |
-| of another boot | `Misread`: a new feed is due |
+| of another boot | `OutOfSync`: a new feed is due |
 | after 0 | all that was registered with the peer; what was known before is known anew |
 | after what was read, or earlier | taken; what repeats changes nothing |
-| after more than was read | `Misread`: something was lost; ask again after `seq` |
-| renews a number that is not known | `Misread`: ask again after 0 |
+| after more than was read | `OutOfSync`: something was lost; ask again after `seq` |
+| renews a number that is not known | `OutOfSync`: ask again after 0 |
 """
 
 from collections.abc import Iterable
 
 import msgspec
 
-from poolmuster.core.claims import Claim, Leaving
-from poolmuster.core.peer_messages import Batch, Entry, Left, Registered
-from poolmuster.model.change import Departure
+from poolmuster.core.claims import Tombstone, Write
+from poolmuster.core.peer_messages import Delta, Deregistered, Entry, Registered
+from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key
 from poolmuster.model.registration import Registration, parse_registration
 
 
-class Misread(Exception):
+class OutOfSync(Exception):
     """The peer said what does not follow from what it said before; ask it again after ``seq``."""
 
     def __init__(self, message: str, seq: int) -> None:
@@ -29,17 +29,17 @@ class Misread(Exception):
         self.seq = seq
 
 
-FORGET_EVERY_MS = 60_000
+EVICT_EVERY_MS = 60_000
 
-CLAIM_AHEAD_LIMIT_MS = 60_000
+WRITE_AHEAD_LIMIT_MS = 60_000
 """How far ahead of now a claim may stand that is taken in, whatever its sender says: whoever registers after it stands
 later still."""
 
-FACTS_BYTES = 500
+SLOT_BYTES = 500
 """About what a registration takes beside its facts."""
 
 
-class Facts(msgspec.Struct, gc=False):
+class RegistrationSlot(msgspec.Struct, gc=False):
     """A registration under its number, until ``until_ms``, when the peer has forgotten that number as well.
 
     ``registration`` is ``None`` where it was not valid.
@@ -47,15 +47,15 @@ class Facts(msgspec.Struct, gc=False):
 
     registration: Registration | None
     lease_ms: int
-    again: bool
+    readmitted: bool
     until_ms: int
 
     @property
     def size_bytes(self) -> int:
-        return FACTS_BYTES + (0 if self.registration is None else self.registration.pool.size_bytes)
+        return SLOT_BYTES + (0 if self.registration is None else self.registration.pool.size_bytes)
 
 
-class PeerFeed:
+class DeltaDecoder:
     """The feed of the boot ``boot_id``. ``seq`` is how far it was read; 0 before all of it was read once."""
 
     def __init__(self, boot_id: str) -> None:
@@ -65,51 +65,54 @@ class PeerFeed:
         """Entries that were no valid registration: they hide no other."""
         self.size_bytes = 0
         """About what is remembered of the peer's registrations, for whoever sets it a bound."""
-        self._facts: dict[int, Facts] = {}
+        self._slots: dict[int, RegistrationSlot] = {}
         self._numbers: dict[PoolKey, int] = {}
-        self._forgotten_ms = 0
+        self._evicted_ms = 0
 
-    def take(self, batch: Batch, said_ms: int) -> list[Claim | Leaving]:
-        """What ``batch`` says, if it was said at ``said_ms`` of this clock. Raises `Misread`, with nothing changed."""
+    def decode(self, batch: Delta, said_ms: int) -> list[Write | Tombstone]:
+        """The writes and tombstones of ``batch``, sent at ``said_ms`` of this clock.
+
+        Raises `OutOfSync`, with nothing changed.
+        """
         if batch.boot_id != self.boot_id:
-            raise Misread("Another boot answers.", 0)
+            raise OutOfSync("Another boot answers.", 0)
         if batch.after > self.seq:
-            raise Misread(f"What came after {self.seq} was lost.", self.seq)
+            raise OutOfSync(f"What came after {self.seq} was lost.", self.seq)
         self._check_numbers(batch)
         self.seq = max(self.seq, batch.seq)
         said = [each for entry in batch.entries if (each := self._read(entry, said_ms)) is not None]
-        self._forget(said_ms)
+        self._evict(said_ms)
         return said
 
-    def _check_numbers(self, batch: Batch) -> None:
+    def _check_numbers(self, batch: Delta) -> None:
         new = {entry.number for entry in batch.entries if isinstance(entry, Registered)}
         for entry in batch.entries:
-            if not isinstance(entry, Left) and entry.number not in new and entry.number not in self._facts:
-                raise Misread(f"Nothing is known of number {entry.number}.", 0)
+            if not isinstance(entry, Deregistered) and entry.number not in new and entry.number not in self._slots:
+                raise OutOfSync(f"Nothing is known of number {entry.number}.", 0)
 
-    def _read(self, entry: Entry, said_ms: int) -> Claim | Leaving | None:
+    def _read(self, entry: Entry, said_ms: int) -> Write | Tombstone | None:
         try:
-            if isinstance(entry, Left):
-                return leaving_of(entry, said_ms)
+            if isinstance(entry, Deregistered):
+                return tombstone_of(entry, said_ms)
             if isinstance(entry, Registered):
-                self._learn(entry, said_ms)
+                self._store(entry, said_ms)
         except InvalidInput:
             self.skipped += 1
             return None
-        facts = self._facts[entry.number]
-        renewed_ms = said_ms - (facts.lease_ms - min(entry.remaining_ms, facts.lease_ms + CLAIM_AHEAD_LIMIT_MS))
+        facts = self._slots[entry.number]
+        renewed_ms = said_ms - (facts.lease_ms - min(entry.remaining_ms, facts.lease_ms + WRITE_AHEAD_LIMIT_MS))
         facts.until_ms = max(facts.until_ms, renewed_ms + 2 * facts.lease_ms)
         if facts.registration is None:
             return None
-        return Claim(facts.registration, facts.lease_ms, renewed_ms, self.boot_id, facts.again)
+        return Write(facts.registration, facts.lease_ms, renewed_ms, self.boot_id, facts.readmitted)
 
-    def _learn(self, entry: Registered, said_ms: int) -> None:
+    def _store(self, entry: Registered, said_ms: int) -> None:
         """Remember what ``entry.number`` stands for, and forget the number before it of the same pool.
 
         Raises `InvalidInput`, and then it is remembered that nothing can be known of that number.
         """
         self._drop(entry.number)
-        facts = self._facts[entry.number] = Facts(None, entry.lease_ms, entry.again, said_ms)
+        facts = self._slots[entry.number] = RegistrationSlot(None, entry.lease_ms, entry.readmitted, said_ms)
         self.size_bytes += facts.size_bytes
         registration = registration_of(entry)
         self.size_bytes -= facts.size_bytes
@@ -122,50 +125,54 @@ class PeerFeed:
             self._numbers[registration.key] = entry.number
 
     def _drop(self, number: int) -> None:
-        facts = self._facts.pop(number, None)
+        facts = self._slots.pop(number, None)
         if facts is None:
             return
         self.size_bytes -= facts.size_bytes
         if facts.registration is not None and self._numbers.get(facts.registration.key) == number:
             del self._numbers[facts.registration.key]
 
-    def _forget(self, now_ms: int) -> None:
-        if now_ms - self._forgotten_ms > FORGET_EVERY_MS:
-            self._forgotten_ms = now_ms
-            for number in [number for number, facts in self._facts.items() if facts.until_ms <= now_ms]:
+    def _evict(self, now_ms: int) -> None:
+        if now_ms - self._evicted_ms > EVICT_EVERY_MS:
+            self._evicted_ms = now_ms
+            for number in [number for number, facts in self._slots.items() if facts.until_ms <= now_ms]:
                 self._drop(number)
 
 
 def registration_of(entry: Registered) -> Registration:
     """The registration itself. Raises `InvalidInput`."""
-    return Registration(parse_registration(bytes(entry.registration), foreign=True).pool, entry.relay_id)
+    return Registration(parse_registration(bytes(entry.registration), lenient=True).pool, entry.relay_id)
 
 
-def claim_of(entry: Registered, holder: str, said_ms: int) -> Claim:
+def write_of(entry: Registered, holder: str, said_ms: int) -> Write:
     """A claim that was told at ``said_ms`` of this clock. Raises `InvalidInput`."""
     renewed_ms = said_ms - (entry.lease_ms - entry.remaining_ms)
-    return Claim(registration_of(entry), entry.lease_ms, renewed_ms, holder, entry.again)
+    return Write(registration_of(entry), entry.lease_ms, renewed_ms, holder, entry.readmitted)
 
 
-def leaving_of(entry: Left, said_ms: int) -> Leaving:
+def tombstone_of(entry: Deregistered, said_ms: int) -> Tombstone:
     """A leaving that was told at ``said_ms`` of this clock. Raises `InvalidInput`."""
     key = PoolKey(entry.cluster_id, entry.namespace, entry.dgd_name)
     check_key(key)
-    return Leaving(
-        departure=Departure(key=key, relay_id=entry.relay_id, reason=entry.reason, detail=entry.detail),
+    return Tombstone(
+        deregistration=Deregistration(key=key, relay_id=entry.relay_id, reason=entry.reason, detail=entry.detail),
         left_ms=said_ms - entry.since_ms,
         ended_ms=said_ms - entry.ended_since_ms,
         kept_until_ms=said_ms + entry.kept_ms,
     )
 
 
-def whole_list_of(entries: Iterable[Registered | Left], holder: str, said_ms: int) -> tuple[list[Claim | Leaving], int]:
+def decode_snapshot(
+    entries: Iterable[Registered | Deregistered], holder: str, said_ms: int
+) -> tuple[list[Write | Tombstone], int]:
     """All of a whole list, and how many entries of it were not valid."""
-    said: list[Claim | Leaving] = []
+    said: list[Write | Tombstone] = []
     skipped = 0
     for entry in entries:
         try:
-            said.append(leaving_of(entry, said_ms) if isinstance(entry, Left) else claim_of(entry, holder, said_ms))
+            said.append(
+                tombstone_of(entry, said_ms) if isinstance(entry, Deregistered) else write_of(entry, holder, said_ms)
+            )
         except InvalidInput:
             skipped += 1
     return said, skipped

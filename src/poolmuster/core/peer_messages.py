@@ -4,7 +4,7 @@ Nothing here is a time of day. ``sent_ms`` and ``up_ms`` are the sender's monoto
 all else is a duration, counted from the moment of sending. ``remaining_ms`` runs by the plain clock: what a sender
 grants its own list for a pause of its own process is nobody else's business.
 
-A stream is a row of `Batch`es, each saying what happened at its sender since the one before; one without entries is
+A stream is a row of `Delta`es, each saying what happened at its sender since the one before; one without entries is
 the ping. ``seq`` numbers what happened, per boot. A receiver that asks for what happened after ``seq`` 0 gets all that
 was registered with the sender; asking again after the last ``seq`` it has, it misses nothing. So reading once a second
 and a stream are the same messages, and a lost or repeated one does no harm.
@@ -12,13 +12,13 @@ and a stream are the same messages, and a lost or repeated one does no harm.
 
 import msgspec
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 
 WIRE_VERSION = 1
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="registered", omit_defaults=True):
-    """A registration that was taken, whole. ``number`` stands for it in later `Renewed`s of the same boot.
+    """A registration that was taken, whole. ``number`` stands for it in later `HeartbeatAccepted`s of the same boot.
 
     ``again``: its relay had deregistered, and came back after a successor.
     """
@@ -28,7 +28,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     relay_id: str | None = None
     lease_ms: int
     remaining_ms: int
-    again: bool = False
+    readmitted: bool = False
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="renewed"):
@@ -38,7 +38,7 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     remaining_ms: int
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="left", omit_defaults=True):
+class Deregistered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="left", omit_defaults=True):
     """A pool was deregistered ``since_ms`` ago.
 
     ``ended_since_ms`` is how long ago the renewal was that it ended; ``kept_ms`` how long it must still be remembered.
@@ -51,14 +51,14 @@ class Left(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="lef
     since_ms: int
     ended_since_ms: int
     kept_ms: int
-    reason: LeaveReason | None = None
+    reason: DeregistrationReason | None = None
     detail: str | None = None
 
 
-Entry = Registered | Renewed | Left
+Entry = Registered | Renewed | Deregistered
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemberSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the sender knows of one address behind the name.
 
     ``accounted_since_ms``: all that was registered there until so long ago is known to the sender, or has run out;
@@ -68,47 +68,47 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     address: str
     boot_id: str | None = None
-    accounted_since_ms: int
-    sure: bool
-    doubt: bool = False
+    synced_ms_ago: int
+    synced: bool
+    sync_gap: bool = False
 
 
-class Statement(msgspec.Struct, frozen=True, kw_only=True):
+class SyncSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How far the sender's own list can be trusted. It is complete where all of this is true and every row is sure.
 
     ``warm``: nothing is missing from before its start. ``named``: it knows who stands behind the name.
     """
 
-    warm: bool
-    named: bool
-    rows: tuple[Row, ...] = ()
+    warmed_up: bool
+    names_resolved: bool
+    members: tuple[MemberSummary, ...] = ()
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """What was registered with the sender, and deregistered there, after ``after`` and up to ``seq``.
 
     ``more``: what was known at that moment goes on in the next one, so that no message is long.
     """
 
     boot_id: str
-    up_ms: int
+    uptime_ms: int
     sent_ms: int
     after: int
     seq: int
     more: bool = False
-    statement: Statement
+    summary: SyncSummary
     entries: tuple[Entry, ...] = ()
 
 
-class WholeList(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that the sender lists or remembers, of whomever it heard it; for an instance that starts.
 
     ``more``: it goes on in the next one. The statement of the first is the one that counts.
     """
 
     boot_id: str
-    up_ms: int
+    uptime_ms: int
     sent_ms: int
     more: bool = False
-    statement: Statement
-    entries: tuple[Registered | Left, ...] = ()
+    summary: SyncSummary
+    entries: tuple[Registered | Deregistered, ...] = ()

@@ -6,7 +6,7 @@ store that reads a table makes one of each good read. So all rules of time live 
 
 import msgspec
 
-from poolmuster.model.change import Departure
+from poolmuster.model.change import Deregistration
 from poolmuster.model.registration import Registration
 
 
@@ -21,7 +21,7 @@ class Renewal(msgspec.Struct, frozen=True, gc=False):
     remaining_ms: int
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class SourceUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """What was found by one look that began at ``started_ms`` on the monotonic clock.
 
     ``credit_ms`` is time before this reading in which the process could not have heard of a renewal; it is added to
@@ -31,5 +31,5 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     credit_ms: int = 0
     renewals: tuple[Renewal, ...] = ()
-    departures: tuple[Departure, ...] = ()
-    ends_leases: bool = True
+    deregistrations: tuple[Deregistration, ...] = ()
+    expire: bool = True

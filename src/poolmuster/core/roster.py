@@ -15,19 +15,19 @@ import heapq
 import msgspec
 
 from poolmuster.core.conflicts import Conflicts, ConflictSpan
-from poolmuster.core.reading import Reading, Renewal
-from poolmuster.model.change import Cause, ChangeKind, Departure, LeaveReason
+from poolmuster.core.reading import Renewal, SourceUpdate
+from poolmuster.model.change import ChangeKind, Deregistration, DeregistrationReason, RemovalCause
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool, Registration
 
-LOOKS_AN_END = 10
+EXPIRY_SCAN_FACTOR = 10
 """How many ends in the queue are looked at for one lease that may end."""
 
-SPARE_ENDS = 1000
+HEAP_SLACK = 1000
 """How many ends of pools that already left may stand in the queue, beside one for each that lives."""
 
 
-class Entry(msgspec.Struct, gc=False):
+class Lease(msgspec.Struct, gc=False):
     """One live registration. Times are lease time; ``queued_ms`` is the end under which it stands in the queue."""
 
     registration: Registration
@@ -38,40 +38,40 @@ class Entry(msgspec.Struct, gc=False):
     last_relay: tuple[str, int] | None
 
 
-class Step(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class LeaseEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One change that the roster decided on, not yet numbered."""
 
     kind: ChangeKind
     before: Pool | None = None
     after: Pool | None = None
-    cause: Cause | None = None
-    reason: LeaveReason | None = None
+    cause: RemovalCause | None = None
+    reason: DeregistrationReason | None = None
     detail: str | None = None
 
 
-class Roster:
+class LeaseTable:
     """All live registrations by key."""
 
     def __init__(self) -> None:
-        self._entries: dict[PoolKey, Entry] = {}
-        self._ends: list[tuple[int, PoolKey]] = []
+        self._leases: dict[PoolKey, Lease] = {}
+        self._expiries: list[tuple[int, PoolKey]] = []
         self._credit_ms = 0
         self._longest_lease_ms = 0
         self.conflicts = Conflicts()
         self.new_conflicts: list[PoolKey] = []
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._leases)
 
-    def get(self, key: PoolKey) -> Entry | None:
+    def get(self, key: PoolKey) -> Lease | None:
         """The live entry of ``key``."""
-        return self._entries.get(key)
+        return self._leases.get(key)
 
     def lease_time_ms(self, now_ms: int) -> int:
         """Lease time at ``now_ms`` of the monotonic clock."""
         return now_ms - self._credit_ms
 
-    def ends_in_ms(self, entry: Entry, now_ms: int) -> int:
+    def remaining_ms(self, entry: Lease, now_ms: int) -> int:
         """How long ``entry`` will still live if nothing is heard of it."""
         return entry.ends_ms - self.lease_time_ms(now_ms)
 
@@ -79,31 +79,31 @@ class Roster:
         """The conflict over ``key``, if there is one now."""
         return self.conflicts.span(key, self.lease_time_ms(now_ms))
 
-    def forget(self, now_ms: int) -> None:
+    def evict(self, now_ms: int) -> None:
         """Drop what is remembered of conflicts that are over."""
-        self.conflicts.forget(self.lease_time_ms(now_ms), self._longest_lease_ms)
+        self.conflicts.evict(self.lease_time_ms(now_ms), self._longest_lease_ms)
 
-    def apply(self, reading: Reading) -> list[Step]:
+    def apply(self, update: SourceUpdate) -> list[LeaseEvent]:
         """Take in a reading, all but the ending of leases, which `end_leases` does in pieces."""
-        self._credit_ms += reading.credit_ms
-        started_ms = self.lease_time_ms(reading.started_ms)
-        found = [self._renew(renewal, started_ms) for renewal in reading.renewals]
-        found += map(self._leave, reading.departures)
+        self._credit_ms += update.credit_ms
+        started_ms = self.lease_time_ms(update.started_ms)
+        found = [self._renew(renewal, started_ms) for renewal in update.renewals]
+        found += map(self._deregister, update.deregistrations)
         return [step for step in found if step is not None]
 
-    def _renew(self, renewal: Renewal, started_ms: int) -> Step | None:
+    def _renew(self, renewal: Renewal, started_ms: int) -> LeaseEvent | None:
         registration = renewal.registration
         key, pool = registration.pool.key, registration.pool
         ends_ms = started_ms + renewal.remaining_ms
-        entry = self._entries.get(key)
+        entry = self._leases.get(key)
         if entry is None:
-            entry = Entry(registration, renewal.lease_ms, ends_ms, ends_ms, started_ms, self.conflicts.latest(key))
-            self._note_relay(key, entry, registration.relay_id, started_ms, renewal.lease_ms)
-            self._entries[key] = entry
+            entry = Lease(registration, renewal.lease_ms, ends_ms, ends_ms, started_ms, self.conflicts.latest(key))
+            self._record_relay(key, entry, registration.relay_id, started_ms, renewal.lease_ms)
+            self._leases[key] = entry
             self._longest_lease_ms = max(self._longest_lease_ms, renewal.lease_ms)
             self._push(ends_ms, key)
-            return Step(kind=ChangeKind.ADDED, after=pool)
-        self._note_relay(key, entry, registration.relay_id, started_ms, renewal.lease_ms)
+            return LeaseEvent(kind=ChangeKind.ADDED, after=pool)
+        self._record_relay(key, entry, registration.relay_id, started_ms, renewal.lease_ms)
         before = entry.registration.pool
         if ends_ms < entry.queued_ms:
             self._queue(key, entry, ends_ms)
@@ -113,66 +113,72 @@ class Roster:
                 entry.registration = Registration(before, registration.relay_id)
             return None
         entry.registration = registration
-        return Step(kind=ChangeKind.CHANGED, before=before, after=pool)
+        return LeaseEvent(kind=ChangeKind.CHANGED, before=before, after=pool)
 
-    def _note_relay(self, key: PoolKey, entry: Entry, relay_id: str | None, now_ms: int, lease_ms: int) -> None:
+    def _record_relay(self, key: PoolKey, entry: Lease, relay_id: str | None, now_ms: int, lease_ms: int) -> None:
         if relay_id is None:
             return
         last = entry.last_relay
-        if last is not None and last[0] != relay_id and self.conflicts.turn(key, last, relay_id, now_ms, lease_ms):
+        if (
+            last is not None
+            and last[0] != relay_id
+            and self.conflicts.record_switch(key, last, relay_id, now_ms, lease_ms)
+        ):
             self.new_conflicts.append(key)
         entry.last_relay = (relay_id, now_ms)
 
-    def _leave(self, departure: Departure) -> Step | None:
-        entry = self._entries.pop(departure.key, None)
+    def _deregister(self, deregistration: Deregistration) -> LeaseEvent | None:
+        entry = self._leases.pop(deregistration.key, None)
         if entry is None:
             return None
         if entry.last_relay is not None:
-            self.conflicts.left(departure.key, entry.last_relay)
-        return Step(
+            self.conflicts.record_deregistration(deregistration.key, entry.last_relay)
+        return LeaseEvent(
             kind=ChangeKind.REMOVED,
             before=entry.registration.pool,
-            cause=Cause.DEREGISTERED,
-            reason=departure.reason,
-            detail=departure.detail,
+            cause=RemovalCause.DEREGISTERED,
+            reason=deregistration.reason,
+            detail=deregistration.detail,
         )
 
-    def end_leases(self, now_ms: int, at_most: int) -> list[Step]:
+    def expire(self, now_ms: int, at_most: int) -> list[LeaseEvent]:
         """End at most ``at_most`` of the leases that are over; `any_over` says whether to come again.
 
         Ends that were put off by a renewal cost time as well, so at most ten times as many of them are looked at.
         """
         lease_now_ms = self.lease_time_ms(now_ms)
-        steps: list[Step] = []
-        for _ in range(LOOKS_AN_END * at_most):
-            if not self.any_over(now_ms) or len(steps) == at_most:
+        steps: list[LeaseEvent] = []
+        for _ in range(EXPIRY_SCAN_FACTOR * at_most):
+            if not self.has_expired(now_ms) or len(steps) == at_most:
                 break
-            ends_ms, key = heapq.heappop(self._ends)
-            entry = self._entries.get(key)
+            ends_ms, key = heapq.heappop(self._expiries)
+            entry = self._leases.get(key)
             if entry is None or entry.queued_ms != ends_ms:
                 continue
             if entry.ends_ms > lease_now_ms:
                 self._queue(key, entry, entry.ends_ms)
                 continue
-            del self._entries[key]
-            steps.append(Step(kind=ChangeKind.REMOVED, before=entry.registration.pool, cause=Cause.EXPIRED))
+            del self._leases[key]
+            steps.append(
+                LeaseEvent(kind=ChangeKind.REMOVED, before=entry.registration.pool, cause=RemovalCause.EXPIRED)
+            )
         return steps
 
-    def any_over(self, now_ms: int) -> bool:
+    def has_expired(self, now_ms: int) -> bool:
         """Whether there are leases to end, or to be looked at, as some may have been renewed."""
-        return bool(self._ends) and self._ends[0][0] <= self.lease_time_ms(now_ms)
+        return bool(self._expiries) and self._expiries[0][0] <= self.lease_time_ms(now_ms)
 
-    def _queue(self, key: PoolKey, entry: Entry, ends_ms: int) -> None:
+    def _queue(self, key: PoolKey, entry: Lease, ends_ms: int) -> None:
         entry.queued_ms = ends_ms
         self._push(ends_ms, key)
 
     def _push(self, ends_ms: int, key: PoolKey) -> None:
-        heapq.heappush(self._ends, (ends_ms, key))
-        if len(self._ends) > 2 * len(self._entries) + SPARE_ENDS:
+        heapq.heappush(self._expiries, (ends_ms, key))
+        if len(self._expiries) > 2 * len(self._leases) + HEAP_SLACK:
             # Pools that left stay queued until their end: what comes and goes all the time would fill the queue.
-            self._ends = [(entry.queued_ms, each) for each, entry in self._entries.items()]
-            heapq.heapify(self._ends)
+            self._expiries = [(entry.queued_ms, each) for each, entry in self._leases.items()]
+            heapq.heapify(self._expiries)
 
-    def next_end_ms(self) -> int | None:
+    def next_expiry_ms(self) -> int | None:
         """The earliest moment (monotonic) at which a lease could end; it may turn out to have been renewed."""
-        return self._ends[0][0] + self._credit_ms if self._ends else None
+        return self._expiries[0][0] + self._credit_ms if self._expiries else None

@@ -24,8 +24,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from poolmuster.core.reading import Reading, Renewal
-from poolmuster.model.change import Departure, LeaveReason
+from poolmuster.core.reading import Renewal, SourceUpdate
+from poolmuster.model.change import Deregistration, DeregistrationReason
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 
@@ -44,12 +44,12 @@ class TableItem(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ends_ms: int
     lease_ms: int | None = None
     region: str | None = None
-    left_reason: LeaveReason | None = None
+    left_reason: DeregistrationReason | None = None
     left_detail: str | None = None
     left_relay_id: str | None = None
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class PreviousItem(msgspec.Struct, frozen=True, gc=False):
     """What the previous good read showed of a key.
 
     ``lives_until_ms`` is when its last renewal wears off by the monotonic clock, or would have, no credit counted;
@@ -62,7 +62,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     lives_until_ms: int | None
 
 
-class Region(msgspec.Struct, gc=False):
+class RegionState(msgspec.Struct, gc=False):
     """What is known of a foreign region.
 
     ``written_ms`` is when a write from it was last seen, moved on by every outage since; ``lease_ms`` is the lease of
@@ -74,16 +74,16 @@ class Region(msgspec.Struct, gc=False):
     held: int = 0
 
 
-class TableReader:
-    """Turns whole reads into `Reading`s. Times are monotonic but for the table's clock, which is wall clock."""
+class ScanDiff:
+    """Turns whole reads into `SourceUpdate`s. Times are monotonic but for the table's clock, which is wall clock."""
 
     def __init__(self, lease_ms: int, own_region: str | None) -> None:
         self._lease_ms = lease_ms
         self._own_region = own_region
-        self._seen: dict[PoolKey, Seen] = {}
-        self._regions: dict[str, Region] = {}
+        self._previous: dict[PoolKey, PreviousItem] = {}
+        self._regions: dict[str, RegionState] = {}
         self._last_started_ms: int | None = None
-        self.settled_at_ms: int | None = None
+        self.warm_at_ms: int | None = None
         """Until when (monotonic) the list is not complete, because the table looked as after an outage."""
 
     @property
@@ -91,9 +91,9 @@ class TableReader:
         """Whether there was a good read."""
         return self._last_started_ms is not None
 
-    def lives(self, registration: Registration, now_ms: int) -> bool:
+    def is_renewal(self, registration: Registration, now_ms: int) -> bool:
         """Whether the last good read showed a live entry with just these facts; if so, a put of them is a renewal."""
-        seen = self._seen.get(registration.key)
+        seen = self._previous.get(registration.key)
         return (
             seen is not None
             and seen.lives_until_ms is not None
@@ -101,7 +101,7 @@ class TableReader:
             and seen.registration.pool.body == registration.pool.body
         )
 
-    def take(self, items: Iterable[TableItem], started_ms: int, table_now_ms: int) -> Reading:
+    def apply_scan(self, items: Iterable[TableItem], started_ms: int, table_now_ms: int) -> SourceUpdate:
         """A good read that began at ``started_ms``, when the table's clock said ``table_now_ms``."""
         first = self._last_started_ms is None
         gap_ms = 0 if self._last_started_ms is None else started_ms - self._last_started_ms
@@ -109,40 +109,42 @@ class TableReader:
         for region in self._regions.values():
             region.written_ms += credit_ms
         renewals: list[Renewal] = []
-        departures: list[Departure] = []
-        now_seen: dict[PoolKey, Seen] = {}
+        departures: list[Deregistration] = []
+        now_seen: dict[PoolKey, PreviousItem] = {}
         recently_ended = 0
         for item in items:
-            before = self._seen.get(item.key)
+            before = self._previous.get(item.key)
             lease_ms = item.lease_ms or self._lease_ms
             lives_until_ms = None if before is None else before.lives_until_ms
             if item.ends_ms == 0:
                 if before is None or before.ends_ms != 0:
-                    departures.append(_departure(item))
+                    departures.append(_deregistration(item))
                 lives_until_ms = None
             elif (remaining_ms := self._remaining_ms(item, before, lease_ms, table_now_ms, first=first)) > 0:
                 renewals.append(Renewal(item.registration, lease_ms, remaining_ms))
                 lives_until_ms = started_ms + remaining_ms
-                self._wrote(item.region, lives_until_ms - lease_ms if first else started_ms, lease_ms)
+                self._record_write(item.region, lives_until_ms - lease_ms if first else started_ms, lease_ms)
             elif first and table_now_ms - item.ends_ms < RECENT_MS:
                 recently_ended += 1
                 lives_until_ms = started_ms + item.ends_ms - table_now_ms
-                self._wrote(item.region, lives_until_ms - lease_ms, lease_ms)
-            now_seen[item.key] = Seen(item.ends_ms, item.registration, item.region, lives_until_ms)
-        self._seen = now_seen
+                self._record_write(item.region, lives_until_ms - lease_ms, lease_ms)
+            now_seen[item.key] = PreviousItem(item.ends_ms, item.registration, item.region, lives_until_ms)
+        self._previous = now_seen
         self._last_started_ms = started_ms
         if first and recently_ended > len(renewals):
-            self.settled_at_ms = started_ms + self._lease_ms
-        self._count_regions(started_ms)
-        return Reading(
+            self.warm_at_ms = started_ms + self._lease_ms
+        self._count_held(started_ms)
+        return SourceUpdate(
             started_ms=started_ms,
             credit_ms=credit_ms,
             renewals=tuple(renewals),
-            departures=tuple(departures),
+            deregistrations=tuple(departures),
         )
 
     @staticmethod
-    def _remaining_ms(item: TableItem, before: Seen | None, lease_ms: int, table_now_ms: int, *, first: bool) -> int:
+    def _remaining_ms(
+        item: TableItem, before: PreviousItem | None, lease_ms: int, table_now_ms: int, *, first: bool
+    ) -> int:
         """For how long from the start of the read the item shows its pool alive; 0 where it shows nothing new."""
         to_come_ms = item.ends_ms - table_now_ms
         if first:
@@ -152,23 +154,23 @@ class TableReader:
         same = before.ends_ms == item.ends_ms and before.registration.pool.body == item.registration.pool.body
         return 0 if same else lease_ms
 
-    def _wrote(self, region: str | None, at_ms: int, lease_ms: int) -> None:
+    def _record_write(self, region: str | None, at_ms: int, lease_ms: int) -> None:
         if region is None or region == self._own_region:
             return
-        known = self._regions.setdefault(region, Region(at_ms, lease_ms))
+        known = self._regions.setdefault(region, RegionState(at_ms, lease_ms))
         if at_ms >= known.written_ms:
             known.written_ms, known.lease_ms = at_ms, max(lease_ms, self._lease_ms)
 
-    def _count_regions(self, now_ms: int) -> None:
+    def _count_held(self, now_ms: int) -> None:
         for name in [name for name, region in self._regions.items() if now_ms - region.written_ms >= RECENT_MS]:
             del self._regions[name]
         for region in self._regions.values():
             region.held = 0
-        for seen in self._seen.values():
+        for seen in self._previous.values():
             if seen.lives_until_ms is not None and seen.region in self._regions:
                 self._regions[seen.region].held += 1
 
-    def silent_regions(self, now_ms: int) -> dict[str, int]:
+    def stalled_regions(self, now_ms: int) -> dict[str, int]:
         """Foreign regions whose pools ended though none deregistered, with how long each has been silent.
 
         Replication from them may have stalled, so the list cannot be called complete; for an hour at most. Silence is
@@ -182,5 +184,5 @@ class TableReader:
         }
 
 
-def _departure(item: TableItem) -> Departure:
-    return Departure(key=item.key, relay_id=item.left_relay_id, reason=item.left_reason, detail=item.left_detail)
+def _deregistration(item: TableItem) -> Deregistration:
+    return Deregistration(key=item.key, relay_id=item.left_relay_id, reason=item.left_reason, detail=item.left_detail)

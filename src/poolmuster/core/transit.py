@@ -9,14 +9,14 @@ DRIFT_DIVISOR = 1000
 """Two clocks may drift apart by this part of the time gone by: quartz, and a clock that is being slewed."""
 
 
-class Transit:
+class DelayEstimator:
     """The delays on one connection; a new one begins anew, as a machine may have slept in between."""
 
     def __init__(self) -> None:
         self._smallest_ms: int | None = None
         self._seen_ms = 0
 
-    def said_ms(self, sent_ms: int, arrived_ms: int) -> int:
+    def to_local_ms(self, sent_ms: int, arrived_ms: int) -> int:
         """When, on this clock, a message was sent that says ``sent_ms`` and arrived at ``arrived_ms``."""
         apart_ms = arrived_ms - sent_ms
         drift_ms = (arrived_ms - self._seen_ms) // DRIFT_DIVISOR

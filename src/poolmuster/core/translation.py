@@ -11,21 +11,21 @@
 
 import msgspec
 
-from poolmuster.model.change import Cause, Change, ChangeKind, Removal
+from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import Selector
 
 
-def selected(pool: Pool | None, selector: Selector) -> bool:
+def is_selected(pool: Pool | None, selector: Selector) -> bool:
     """Whether there is a pool and ``selector`` matches it."""
     return pool is not None and selector.matches(pool)
 
 
-def translate(change: Change, selector: Selector) -> Change | None:
+def filter_change(change: Change, selector: Selector) -> Change | None:
     """``change`` as seen through ``selector``; ``None`` where it shows nothing. Completeness concerns everyone."""
     if change.kind is ChangeKind.COMPLETENESS or selector.selects_all:
         return change
-    before, after = selected(change.before, selector), selected(change.after, selector)
+    before, after = is_selected(change.before, selector), is_selected(change.after, selector)
     match before, after:
         case False, False:
             return None
@@ -34,5 +34,5 @@ def translate(change: Change, selector: Selector) -> Change | None:
         case False, True:
             return msgspec.structs.replace(change, kind=ChangeKind.ADDED, before=None)
         case _:
-            removal = change.removal or Removal(cause=Cause.FILTERED, at_ms=change.at_ms)
+            removal = change.removal or Removal(cause=RemovalCause.FILTERED, at_ms=change.at_ms)
             return msgspec.structs.replace(change, kind=ChangeKind.REMOVED, after=None, removal=removal)

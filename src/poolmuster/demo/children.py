@@ -17,11 +17,11 @@ STOP_LIMIT_S = 6.0
 LOG_TAIL_LINES = 5
 
 
-class Child:
+class ChildProcess:
     """One process. ``on_death`` is called when it ends without having been told to."""
 
     def __init__(
-        self, name: str, process: asyncio.subprocess.Process, log: Path, on_death: Callable[["Child"], None]
+        self, name: str, process: asyncio.subprocess.Process, log: Path, on_death: Callable[["ChildProcess"], None]
     ) -> None:
         self.name = name
         self.pid = process.pid
@@ -71,13 +71,13 @@ class Child:
             await self._watching
 
 
-class Children:
+class ProcessGroup:
     """All processes of the demo, with a folder for what they write. A context manager that leaves none behind."""
 
-    def __init__(self, on_death: Callable[[Child], None]) -> None:
+    def __init__(self, on_death: Callable[[ChildProcess], None]) -> None:
         self._on_death = on_death
         self._folder = tempfile.TemporaryDirectory(prefix="poolmuster-demo-")
-        self.all: dict[str, Child] = {}
+        self.all: dict[str, ChildProcess] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,7 +93,7 @@ class Children:
         """Where each child's output is, as ``<name>.log``."""
         return Path(self._folder.name)
 
-    async def start(self, name: str, module: str, arguments: list[str]) -> Child:
+    async def start(self, name: str, module: str, arguments: list[str]) -> ChildProcess:
         """Start ``python -m module``, in a session of its own so that Ctrl-C reaches only the demo."""
         log = self.folder / f"{name.replace(' ', '-')}.log"
         with log.open("ab") as output:
@@ -106,7 +106,7 @@ class Children:
                 start_new_session=True,
                 env=_environment(),
             )
-        child = self.all[name] = Child(name, process, log, self._on_death)
+        child = self.all[name] = ChildProcess(name, process, log, self._on_death)
         return child
 
     async def stop(self, names: list[str]) -> None:

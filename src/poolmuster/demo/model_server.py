@@ -18,9 +18,9 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.httpd.limits import HttpLimits
-from poolmuster.httpd.resource import Resource, read_json_body
+from poolmuster.httpd.resource import Endpoint, read_json_body
 from poolmuster.httpd.server import HttpServer, bind
-from poolmuster.httpd.shell import Shell
+from poolmuster.httpd.shell import ErrorMiddleware
 from poolmuster.model.errors import InvalidInput, NotFound
 
 BODY_LIMIT_BYTES = 1024 * 1024
@@ -116,11 +116,11 @@ def model_server_app(models: list[str], context_window: int) -> ASGIApp:
     """The server as an ASGI application."""
     server = ModelServer(models, context_window)
     routes = [
-        Route("/health", Resource(GET=server.health)),
-        Route("/v1/models", Resource(GET=server.list_models)),
-        Route("/v1/chat/completions", Resource(POST=server.chat)),
+        Route("/health", Endpoint(GET=server.health)),
+        Route("/v1/models", Endpoint(GET=server.list_models)),
+        Route("/v1/chat/completions", Endpoint(POST=server.chat)),
     ]
-    return Shell(Router(routes, redirect_slashes=False, default=_no_such_path), loopback_only=True)
+    return ErrorMiddleware(Router(routes, redirect_slashes=False, default=_no_such_path), loopback_only=True)
 
 
 async def serve(app: ASGIApp, port: int) -> None:

@@ -14,9 +14,9 @@ from poolmuster.httpd.handshake import GONE, TIMED_OUT, Failure, failure_of
 from poolmuster.httpd.limits import HandshakeFailure, HttpCounters, HttpLimits
 from poolmuster.httpd.protocol import BoundedProtocol
 from poolmuster.httpd.refusals import shown_address
-from poolmuster.httpd.throttled import Throttle
-from poolmuster.httpd.tls import Secured, TlsSource
-from poolmuster.httpd.turns import Turns
+from poolmuster.httpd.throttled import LogThrottle
+from poolmuster.httpd.tls import TlsInfo, TlsSource
+from poolmuster.httpd.turns import HandshakeQueue
 
 SHUTDOWN_S = 24 * 3600.0
 """asyncio's own limit on a connection's end would cut off an answer that is read slowly: `BoundedProtocol.sweep` sees
@@ -37,7 +37,7 @@ BUFFERED_BYTES = 64 * 1024
 log = structlog.get_logger(__name__)
 
 
-class Entrance:
+class TlsListener:
     """All the doors of one server. ``connections`` are those that have come in; ``make`` gives them their protocol."""
 
     def __init__(
@@ -52,15 +52,15 @@ class Entrance:
         self.limits = limits
         self.counters = counters
         self.make = make
-        self.doors: set[Door] = set()
-        self.turns = Turns(HANDSHAKES_AT_ONCE)
+        self.doors: set[TlsHandshake] = set()
+        self.turns = HandshakeQueue(HANDSHAKES_AT_ONCE)
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._lines: Throttle[tuple[HandshakeFailure, str]] = Throttle()
+        self._lines: LogThrottle[tuple[HandshakeFailure, str]] = LogThrottle()
 
-    def __call__(self) -> "Door":
+    def __call__(self) -> "TlsHandshake":
         """What ``loop.create_server`` calls for each connection."""
-        return Door(self, self._loop)
+        return TlsHandshake(self, self._loop)
 
     @property
     def full(self) -> bool:
@@ -94,14 +94,14 @@ class Entrance:
         return round(self._loop.time() * 1_000)
 
 
-class Door(asyncio.Protocol):
+class TlsHandshake(asyncio.Protocol):
     """One connection until TLS has begun on it.
 
     Nothing is set up for it before its first bytes have come: who only looks whether the port is open, as probes and
     balancers do every few seconds, costs nothing and has not failed.
     """
 
-    def __init__(self, entrance: Entrance, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, entrance: TlsListener, loop: asyncio.AbstractEventLoop) -> None:
         self._entrance = entrance
         self._loop = loop
         self._deadline_s = loop.time() + entrance.limits.head_s
@@ -197,7 +197,7 @@ class Door(asyncio.Protocol):
             return GONE
         transport.set_write_buffer_limits(high=BUFFERED_BYTES)
         protocol = entrance.make()
-        protocol.tls = Secured(beneath, transport, asks=tls.authorities is not None)
+        protocol.tls = TlsInfo(beneath, transport, asks=tls.authorities is not None)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         early.hand_over(protocol)

@@ -30,7 +30,7 @@ STATUS_LINES = {
 log = structlog.get_logger(__name__)
 
 
-class Exchange:
+class RequestResponseCycle:
     """The names are those that uvicorn's protocol uses of its own class, `RequestResponseCycle`."""
 
     __slots__ = (

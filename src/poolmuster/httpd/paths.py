@@ -6,7 +6,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class Paths:
+class PathRouter:
     """Routes, of which those with a fixed path are looked up; only the others are matched one by one.
 
     ``guard`` wraps the matching itself, which reads the path, and thereby `not_found` too.

@@ -7,25 +7,25 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from poolmuster.httpd.gate import Gate
+from poolmuster.httpd.gate import Authorizer
 from poolmuster.model.errors import Unavailable
 
 
 class Readiness:
     """``GET /health/ready``: whether requests should be sent here. ``check`` raises `Unavailable` where not."""
 
-    def __init__(self, check: Callable[[], None], gate: Gate) -> None:
+    def __init__(self, check: Callable[[], None], authorizer: Authorizer) -> None:
         self._check = check
-        self._gate = gate
+        self._gate = authorizer
 
-    async def reasoned(self, request: Request) -> Response:
+    async def detailed(self, request: Request) -> Response:
         """Why not is told to whoever may read."""
-        if not self._gate.may_read(request.scope):
-            return await self.bare(request)
+        if not self._gate.can_read(request.scope):
+            return await self.minimal(request)
         self._check()
         return _fine()
 
-    async def bare(self, request: Request) -> Response:
+    async def minimal(self, request: Request) -> Response:
         """The same for whoever is told no more."""
         try:
             self._check()

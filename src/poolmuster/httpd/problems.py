@@ -14,7 +14,7 @@ from poolmuster.model.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from poolmuster.model.source import Source
+from poolmuster.model.source import SourceInfo
 from poolmuster.model.wire import Problem
 
 PROBLEM_JSON = b"application/problem+json"
@@ -22,14 +22,14 @@ PROBLEM_JSON = b"application/problem+json"
 Headers = list[tuple[bytes, bytes]]
 
 
-def problem_of(error: PoolmusterError, sources: tuple[Source, ...] = ()) -> Problem:
+def problem_of(error: PoolmusterError, sources: tuple[SourceInfo, ...] = ()) -> Problem:
     """The problem document of ``error``."""
     return Problem(
         type=error.type,
         title=error.title,
         status=error.status,
         detail=error.detail,
-        errors=error.faults if isinstance(error, InvalidInput) else (),
+        errors=error.field_errors if isinstance(error, InvalidInput) else (),
         sources=sources,
     )
 
@@ -53,7 +53,7 @@ def problem_headers(error: PoolmusterError) -> Headers:
     return []
 
 
-def problem_answer(error: PoolmusterError, sources: tuple[Source, ...] = ()) -> tuple[int, Headers, bytes]:
+def problem_response(error: PoolmusterError, sources: tuple[SourceInfo, ...] = ()) -> tuple[int, Headers, bytes]:
     """Status, headers and body that say ``error``."""
     body = msgspec.json.encode(problem_of(error, sources))
     headers = [(b"content-type", PROBLEM_JSON), (b"content-length", str(len(body)).encode()), *problem_headers(error)]
@@ -64,12 +64,12 @@ BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length:
 """To what does not speak HTTP: it gets no more than a status."""
 
 
-def bare_answer(error: PoolmusterError, more_headers: Headers) -> bytes:
+def raw_response(error: PoolmusterError, more_headers: Headers) -> bytes:
     """A whole HTTP/1.1 answer for a connection that never got as far as a request, which then is closed.
 
     ``more_headers`` are those that every answer of the service bears.
     """
-    status, headers, body = problem_answer(error)
+    status, headers, body = problem_response(error)
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(), b"connection: close"]
     lines += [b"%b: %b" % header for header in (*headers, *more_headers)]
     return b"\r\n".join([*lines, b"", b""]) + body

@@ -15,11 +15,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from poolmuster.httpd.exchange import Exchange
+from poolmuster.httpd.exchange import RequestResponseCycle
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
-from poolmuster.httpd.problems import BAD_REQUEST, Headers, bare_answer
-from poolmuster.httpd.tls import Secured
-from poolmuster.model.errors import HeadTooLarge, PoolmusterError, RequestTimeout, Unavailable
+from poolmuster.httpd.problems import BAD_REQUEST, Headers, raw_response
+from poolmuster.httpd.tls import TlsInfo
+from poolmuster.model.errors import HeadersTooLarge, PoolmusterError, RequestTimeout, Unavailable
 
 ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 HEADER_OVERHEAD_BYTES = 4
@@ -53,8 +53,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._counters = counters
         self._headers_of_all = headers
-        self.tls: Secured | None = None
-        self._answered: Exchange | None = None
+        self.tls: TlsInfo | None = None
+        self._answered: RequestResponseCycle | None = None
         self._deaf = False
         self._other_bytes = 0
         self._parsed_bytes = 0
@@ -85,7 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being answered."""
-        exchange: Exchange | None = self.cycle  # type: ignore[assignment]  # as in on_headers_complete
+        exchange: RequestResponseCycle | None = self.cycle  # type: ignore[assignment]  # as in on_headers_complete
         return exchange is None or exchange.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -112,7 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse_head()
                 return
             self._counters.malformed += 1
-            self._give_up(BAD_REQUEST)
+            self._reject_and_close(BAD_REQUEST)
             return
         if self._other_bytes > self._limits.head_bytes:
             self._refuse_head()
@@ -159,8 +159,8 @@ class BoundedProtocol(HttpToolsProtocol):
         http_version = parser.get_http_version()
         if http_version not in ("1.0", "1.1"):
             raise _NotHttp
-        earlier: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none
-        exchange = Exchange(
+        earlier: RequestResponseCycle | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none
+        exchange = RequestResponseCycle(
             scope=self._scope(http_version),
             transport=self.transport,
             flow=self.flow,
@@ -233,12 +233,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         self._counters.heads_too_large += 1
-        self._refuse(HeadTooLarge(f"The head of a request is at most {self._limits.head_bytes} bytes."))
+        self._refuse(HeadersTooLarge(f"The head of a request is at most {self._limits.head_bytes} bytes."))
 
     def _refuse(self, error: PoolmusterError) -> None:
-        self._give_up(bare_answer(error, self._headers_of_all()))
+        self._reject_and_close(raw_response(error, self._headers_of_all()))
 
-    def _give_up(self, answer: bytes) -> None:
+    def _reject_and_close(self, answer: bytes) -> None:
         """Read no more from this connection, and close it.
 
         ``answer`` is for what was just refused. Where whole requests before it are still being answered, it would be
@@ -246,7 +246,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         self._deadline_s = None
         self._deaf = True
-        cycle: Exchange | None = self.cycle  # type: ignore[assignment]  # as in on_headers_complete
+        cycle: RequestResponseCycle | None = self.cycle  # type: ignore[assignment]  # as in on_headers_complete
         if cycle is None or cycle.response_complete:
             self.transport.write(answer)
             self.transport.close()
@@ -261,7 +261,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def sweep(self, now_s: float) -> None:
         """Close what has overrun a limit. Called twice a second."""
         if self._deadline_s is not None and now_s >= self._deadline_s:
-            self._overrun()
+            self._deadline_passed()
         if self._stalled_since_s is None and self.transport.is_closing():
             self._stalled_since_s, self._stalled_bytes = now_s, self._unsent_bytes()
         if self._stalled_since_s is not None:
@@ -293,8 +293,8 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.tls.beneath.abort()
 
-    def _overrun(self) -> None:
-        cycle: Exchange | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none at first
+    def _deadline_passed(self) -> None:
+        cycle: RequestResponseCycle | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none at first
         if self._in_head:
             self._counters.heads_too_slow += 1
             self._refuse(RequestTimeout(f"The head of a request is awaited for {self._limits.head_s:g} s at most."))

@@ -6,8 +6,8 @@ from collections import Counter
 import structlog
 from starlette.types import Scope
 
-from poolmuster.httpd.throttled import Throttle
-from poolmuster.model.access import NotProved, RefusalReason
+from poolmuster.httpd.throttled import LogThrottle
+from poolmuster.model.access import AuthenticationError, AuthFailure
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.ports.clock import Clock
 
@@ -17,26 +17,26 @@ PATH_SHOWN = 200
 log = structlog.get_logger(__name__)
 
 
-class Refusals:
+class AuthFailureLog:
     """What was answered with ``401`` or ``403``, by reason."""
 
     def __init__(self, clock: Clock) -> None:
-        self.counts: Counter[RefusalReason] = Counter(dict.fromkeys(RefusalReason, 0))
+        self.counts: Counter[AuthFailure] = Counter(dict.fromkeys(AuthFailure, 0))
         self._clock = clock
-        self._throttle: Throttle[tuple[RefusalReason, str, str]] = Throttle()
+        self._throttle: LogThrottle[tuple[AuthFailure, str, str]] = LogThrottle()
 
-    def tell(self, scope: Scope, error: PoolmusterError) -> None:
-        """A request was refused: its credentials (``error`` is caused by a `NotProved`), or what it wanted to do."""
+    def record(self, scope: Scope, error: PoolmusterError) -> None:
+        """A request was refused: its credentials (`AuthenticationError` is the cause of ``error``) or its right."""
         cause = error.__cause__
-        if isinstance(cause, NotProved):
+        if isinstance(cause, AuthenticationError):
             reason, why = cause.reason, cause.text
         else:
-            reason, why = RefusalReason.FORBIDDEN, error.detail
+            reason, why = AuthFailure.FORBIDDEN, error.detail
         self.counts[reason] += 1
         client, admission = client_of(scope), scope.get("admission")
         principal = admission.principal.name if admission is not None else None
         # Who is known and wants what he may not is told of each thing that he wants: there are not so many of either.
-        what = f"{principal} {why}" if reason is RefusalReason.FORBIDDEN else ""
+        what = f"{principal} {why}" if reason is AuthFailure.FORBIDDEN else ""
         left_out = self._throttle.tell((reason, client, what), self._clock.monotonic_ms())
         if left_out is None:
             return

@@ -14,7 +14,7 @@ from poolmuster.model.percent import check_percent_signs
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Resource:
+class Endpoint:
     """An ASGI application for one path. ``methods`` map to handlers of a request, or to ASGI applications."""
 
     def __init__(self, *, asgi: dict[str, ASGIApp] | None = None, **methods: Handler) -> None:

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from poolmuster.httpd.door import Entrance
+from poolmuster.httpd.door import TlsListener
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import Headers
 from poolmuster.httpd.protocol import BoundedProtocol, protocol_factory
@@ -38,7 +38,7 @@ class HttpServer:
         self._sockets = sockets
         self._limits = limits
         self._tls = tls
-        self._entrance: Entrance | None = None
+        self._entrance: TlsListener | None = None
         self._state = ServerState()
         self._draining = False
         self._servers: list[asyncio.Server] = []
@@ -76,7 +76,7 @@ class HttpServer:
         factory = protocol_factory(config, self._state, self._limits, self.counters, headers)
         if self._tls is not None:
             connections = self._state.connections
-            factory = self._entrance = Entrance(self._tls, self._limits, self.counters, connections, factory)
+            factory = self._entrance = TlsListener(self._tls, self._limits, self.counters, connections, factory)
         for each in self._sockets:
             self._servers.append(await loop.create_server(factory, sock=each, backlog=BACKLOG))
 

@@ -9,10 +9,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from poolmuster.httpd.hosts import host_of, is_loopback
 from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.problems import Headers, problem_answer
-from poolmuster.httpd.refusals import Refusals
+from poolmuster.httpd.problems import Headers, problem_response
+from poolmuster.httpd.refusals import AuthFailureLog
 from poolmuster.model.errors import BodyTooLarge, Forbidden, MisdirectedHost, PoolmusterError, Unauthenticated
-from poolmuster.model.source import Source
+from poolmuster.model.source import SourceInfo
 
 HOSTS_REMEMBERED = 16
 LINGER_S = 1.0
@@ -21,7 +21,7 @@ LINGER_BYTES = 4 * 1024 * 1024
 log = structlog.get_logger(__name__)
 
 
-class Shell:
+class ErrorMiddleware:
     """Wraps an application.
 
     ``headers`` gives what each answer bears that does not bring it itself; ``sources`` what a problem of status 503
@@ -34,10 +34,10 @@ class Shell:
         app: ASGIApp,
         *,
         headers: Callable[[], Headers] = list,
-        sources: Callable[[], tuple[Source, ...]] = tuple,
+        sources: Callable[[], tuple[SourceInfo, ...]] = tuple,
         loopback_only: bool,
         counters: HttpCounters | None = None,
-        refusals: Refusals | None = None,
+        refusals: AuthFailureLog | None = None,
     ) -> None:
         self._app = app
         self._headers = headers
@@ -66,7 +66,7 @@ class Shell:
             await self._app(scope, receive, send_with_headers)
         except PoolmusterError as error:
             if self._refusals is not None and isinstance(error, Unauthenticated | Forbidden):
-                self._refusals.tell(scope, error)
+                self._refusals.record(scope, error)
             if started:
                 raise
             await self._answer(error, receive, send_with_headers)
@@ -79,7 +79,7 @@ class Shell:
                 )
 
     async def _answer(self, error: PoolmusterError, receive: Receive, send: Send) -> None:
-        status, headers, body = problem_answer(error, self._sources() if error.status == 503 else ())
+        status, headers, body = problem_response(error, self._sources() if error.status == 503 else ())
         await send({"type": "http.response.start", "status": status, "headers": headers})
         if not isinstance(error, BodyTooLarge):
             await send({"type": "http.response.body", "body": body})

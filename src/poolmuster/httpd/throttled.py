@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K")
 
 
-class Throttle(Generic[K]):
+class LogThrottle(Generic[K]):
     """Tells at most one event of each key in ``interval_ms``, and how many were left out.
 
     At most ``keys`` keys are remembered. While so many are busy, all events of further keys count as those of one key,
@@ -19,7 +19,7 @@ class Throttle(Generic[K]):
     def __init__(self, *, interval_ms: int = 1_000, keys: int = 100) -> None:
         self._interval_ms = interval_ms
         self._keys = keys
-        self._busy: OrderedDict[K | None, _Told] = OrderedDict()  # ordered by when they were told last
+        self._busy: OrderedDict[K | None, _Window] = OrderedDict()  # ordered by when they were told last
         self._lost = 0
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ class Throttle(Generic[K]):
             held = self._room_for(key, now_ms)
             told = self._busy.get(held)
         if told is None:
-            self._busy[held] = _Told(now_ms)
+            self._busy[held] = _Window(now_ms)
             return self._with_lost(0)
         if now_ms - told.at_ms < self._interval_ms:
             told.left_out += 1
@@ -61,10 +61,10 @@ class Throttle(Generic[K]):
             if told.left_out:
                 found.append((key, told.left_out))
         for key, _ in found:
-            self._busy[key] = _Told(now_ms)
+            self._busy[key] = _Window(now_ms)
         if self._lost and None not in self._busy:
             found.append((None, self._with_lost(0)))
-            self._busy[None] = _Told(now_ms)
+            self._busy[None] = _Window(now_ms)
         return found
 
     def _room_for(self, key: K, now_ms: int) -> K | None:
@@ -82,7 +82,7 @@ class Throttle(Generic[K]):
         return left_out
 
 
-class _Told:
+class _Window:
     __slots__ = ("at_ms", "left_out")
 
     def __init__(self, at_ms: int) -> None:

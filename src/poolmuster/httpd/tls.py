@@ -14,10 +14,10 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from poolmuster.identity.anchors import UNREADABLE, Authorities, not_after_ms, read_authorities, shared
-from poolmuster.model.access import CertificateProof
+from poolmuster.identity.anchors import UNREADABLE, CaBundle, intern, not_after_ms, read_authorities
+from poolmuster.model.access import CertificateCredential
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.memory_file import as_file
+from poolmuster.ports.memory_file import memfd
 from poolmuster.ports.watched_file import WatchedFiles
 
 
@@ -28,7 +28,7 @@ class ServerTls:
     clients are not asked for certificates.
     """
 
-    def __init__(self, chain: bytes, key: bytes, authorities: Authorities | None = None) -> None:
+    def __init__(self, chain: bytes, key: bytes, authorities: CaBundle | None = None) -> None:
         """Raises `InvalidInput` where a server cannot use these."""
         self._chain = chain
         self._key = key
@@ -56,7 +56,7 @@ class ServerTls:
         context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
         try:
-            with as_file(self._chain) as chain_path, as_file(self._key) as key_path:
+            with memfd(self._chain) as chain_path, memfd(self._key) as key_path:
                 context.load_cert_chain(chain_path, key_path, password=_no_password)
         except OSError as error:  # of OpenSSL's, or where no more files may be open
             raise InvalidInput(f"the certificate and its key cannot be used: {_why(error)}") from error
@@ -83,7 +83,7 @@ class TlsFiles:
 
     def __init__(self, chain_path: str, key_path: str, client_ca_path: str | None = None) -> None:
         self.pair: WatchedFiles[tuple[bytes, bytes]] = WatchedFiles((chain_path, key_path), _usable_pair)
-        self.client_ca: WatchedFiles[Authorities] | None = None
+        self.client_ca: WatchedFiles[CaBundle] | None = None
         if client_ca_path is not None:
             self.client_ca = WatchedFiles((client_ca_path,), _usable_authorities)
         self._built_from: tuple[object, object] = (None, None)
@@ -103,13 +103,13 @@ def _usable_pair(chain: bytes, key: bytes) -> tuple[bytes, bytes]:
     return chain, key
 
 
-def _usable_authorities(pem: bytes) -> Authorities:
+def _usable_authorities(pem: bytes) -> CaBundle:
     authorities = read_authorities(pem)
     _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authorities)
     return authorities
 
 
-def _trust(context: ssl.SSLContext, authorities: Authorities) -> None:
+def _trust(context: ssl.SSLContext, authorities: CaBundle) -> None:
     """Nothing else is ever trusted: the system's authorities are loaded by those who ask for them."""
     try:
         context.load_verify_locations(cadata=b"".join(authorities.ders))
@@ -120,7 +120,7 @@ def _trust(context: ssl.SSLContext, authorities: Authorities) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-class Secured:
+class TlsInfo:
     """What TLS knows of one connection.
 
     ``beneath`` is the transport of the encrypted bytes; ``asks`` whether its client was asked for a certificate.
@@ -133,21 +133,21 @@ class Secured:
         self._names = transport.get_extra_info("peercert") if asks else None
 
     @cached_property
-    def certificate(self) -> CertificateProof | None:
+    def certificate(self) -> CertificateCredential | None:
         """What the client proved by its certificate, if it presented one."""
         ssl_object, names, self._ssl_object, self._names = self._ssl_object, self._names, None, None
         if not names:
             return None
         chain = verified_chain(ssl_object)
         try:
-            expires_at_ms = min([_leaf_ends_ms(names), *(not_after_ms(shared(each)) for each in chain[1:])])
+            expires_at_ms = min([_leaf_ends_ms(names), *(not_after_ms(intern(each)) for each in chain[1:])])
         except UNREADABLE:
             return None  # OpenSSL could read it, the library that we judge by cannot: then it proves nothing
         alternatives = names.get("subjectAltName", ())
-        return CertificateProof(
+        return CertificateCredential(
             uris=tuple(value for kind, value in alternatives if kind == "URI"),
             dns_names=tuple(value for kind, value in alternatives if kind == "DNS"),
-            anchor=shared(chain[-1]),
+            trust_anchor=intern(chain[-1]),
             expires_at_ms=expires_at_ms,
         )
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import OrderedDict, deque
 
 
-class Turns:
+class HandshakeQueue:
     """At most ``at_once`` handshakes are under way."""
 
     def __init__(self, at_once: int) -> None:

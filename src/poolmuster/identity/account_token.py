@@ -13,7 +13,7 @@ import msgspec
 
 from poolmuster.identity.signing_keys import ALGORITHMS, KEY_ID_LIMIT
 from poolmuster.model import strict_json
-from poolmuster.model.access import NotProved, RefusalReason
+from poolmuster.model.access import AuthenticationError, AuthFailure
 from poolmuster.model.errors import InvalidInput
 
 TOKEN_LIMIT = 4 * 1024
@@ -37,7 +37,7 @@ _SUBDOMAIN_LIMIT = 253
 _SUBJECT_LIMIT = 400
 
 
-class AccountToken(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceAccountToken(msgspec.Struct, frozen=True, kw_only=True):
     """What a token claims, signed by whoever ``signature`` shows. Instants are in milliseconds since 1970.
 
     ``pod_uid`` is that of the pod which it was made for, if it says so.
@@ -59,8 +59,8 @@ class AccountToken(msgspec.Struct, frozen=True, kw_only=True):
         return f"AccountToken({self.issuer!a}, {self.namespace}/{self.account})"
 
 
-def parse_account_token(token: str) -> AccountToken:
-    """Take a token apart. Raises `NotProved`, which tells nothing of what is in it."""
+def parse_service_account_token(token: str) -> ServiceAccountToken:
+    """Take a token apart. Raises `AuthenticationError`, which tells nothing of what is in it."""
     form = _FORM.fullmatch(token) if len(token) <= TOKEN_LIMIT else None
     if form is None:
         raise _bad("it is not three parts in base64url, or too long")
@@ -73,7 +73,7 @@ def parse_account_token(token: str) -> AccountToken:
     if not isinstance(issuer, str):
         raise _bad("it does not say who issued it")
     namespace, account = _subject(claims.get("sub"))
-    return AccountToken(
+    return ServiceAccountToken(
         issuer=issuer,
         namespace=namespace,
         account=account,
@@ -88,8 +88,8 @@ def parse_account_token(token: str) -> AccountToken:
     )
 
 
-def _bad(what: str) -> NotProved:
-    return NotProved(RefusalReason.BAD_JWT, f"the token cannot be used: {what}")
+def _bad(what: str) -> AuthenticationError:
+    return AuthenticationError(AuthFailure.BAD_JWT, f"the token cannot be used: {what}")
 
 
 def _bytes(segment: str) -> bytes | None:
@@ -125,7 +125,9 @@ def _header(header: dict[str, Any]) -> tuple[str, str]:
     """The id of the key, and the algorithm."""
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise NotProved(RefusalReason.ALGORITHM, "the token is signed by an algorithm that is not accepted, or by none")
+        raise AuthenticationError(
+            AuthFailure.ALGORITHM, "the token is signed by an algorithm that is not accepted, or by none"
+        )
     if {"crit", "b64"} & header.keys():
         raise _bad("its header wants something understood that is not")
     if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_LIMIT:
@@ -138,7 +140,9 @@ def _subject(subject: Any) -> tuple[str, str]:
     """Namespace and name, in the forms of Kubernetes: a DNS label and a DNS subdomain."""
     found = _SUBJECT.fullmatch(subject) if isinstance(subject, str) and len(subject) <= _SUBJECT_LIMIT else None
     if found is None or len(found[1]) > _LABEL_LIMIT or len(found[2]) > _SUBDOMAIN_LIMIT:
-        raise NotProved(RefusalReason.UNKNOWN_ACCOUNT, "the token's subject is no service account of Kubernetes")
+        raise AuthenticationError(
+            AuthFailure.UNKNOWN_ACCOUNT, "the token's subject is no service account of Kubernetes"
+        )
     return found[1], found[2]
 
 

@@ -20,7 +20,7 @@ ANCHORS_REMEMBERED = 256
 """There are as many as authorities in a file, and each vouches for thousands of connections."""
 
 
-class Authorities:
+class CaBundle:
     """The authorities of one file. Holds only what is public."""
 
     __slots__ = ("_certificates", "_digests", "_vouched", "ders")
@@ -31,7 +31,7 @@ class Authorities:
         self._digests = frozenset(map(_digest_of, self._certificates))
         self._vouched: dict[bytes, bool] = {}
 
-    def vouch_for(self, anchor: bytes) -> bool:
+    def trusts(self, anchor: bytes) -> bool:
         """Whether a chain that ends in ``anchor``, a certificate as DER, still ends in one of these authorities.
 
         It does where the anchor is one of them, or was issued by one of them: a file may name an intermediate today
@@ -54,17 +54,17 @@ class Authorities:
         return any(_issued(authority, certificate) for authority in self._certificates)
 
 
-def read_authorities(pem: bytes) -> Authorities:
+def read_authorities(pem: bytes) -> CaBundle:
     """The certificates in a file of one or many. Raises `InvalidInput`, also where there is none."""
     try:
         found = x509.load_pem_x509_certificates(pem)
-        return Authorities(tuple(each.public_bytes(Encoding.DER) for each in found))
+        return CaBundle(tuple(each.public_bytes(Encoding.DER) for each in found))
     except UNREADABLE as error:
         raise InvalidInput("holds no certificates of authorities, or one that cannot be read") from error
 
 
 @lru_cache(ANCHORS_REMEMBERED)
-def shared(der: bytes) -> bytes:
+def intern(der: bytes) -> bytes:
     """One object for equal bytes, so that thousands of connections hold their anchor once."""
     return der
 

@@ -11,17 +11,17 @@ from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 
-from poolmuster.identity.credentials_file import Account, Credentials
+from poolmuster.identity.credentials_file import Account, ParsedCredentials
 from poolmuster.identity.tokens import digest_of
 from poolmuster.model.access import (
-    AccountProof,
-    CertificateProof,
-    NotProved,
-    Proof,
-    RefusalReason,
-    TokenProof,
+    AuthenticationError,
+    AuthFailure,
+    CertificateCredential,
+    ServiceAccountCredential,
+    TokenCredential,
+    VerifiedCredential,
 )
-from poolmuster.ports.authenticator import Admission
+from poolmuster.ports.authenticator import AuthContext
 from poolmuster.ports.clock import Clock
 
 REMEMBERED = 30_000
@@ -34,14 +34,17 @@ _digest = partial(blake2b, digest_size=24)  # not of OpenSSL, which takes longer
 _TOKEN = re.compile(rb"[!-~]+")
 
 
-class AccountProver(Protocol):
+class TokenVerifier(Protocol):
     """Proves service accounts by their tokens."""
 
-    def prove(self, token: str, known: Callable[[str, str, str], bool]) -> AccountProof:
-        """What ``token`` proves. Raises `NotProved`; ``known`` tells which accounts are worth a verification."""
+    def verify(self, token: str, known: Callable[[str, str, str], bool]) -> ServiceAccountCredential:
+        """The account of ``token``. Raises `AuthenticationError`.
+
+        ``known`` returns whether an account is in the credentials file: only such a token is verified.
+        """
         ...
 
-    def holds(self, proof: AccountProof) -> bool:
+    def holds(self, proof: ServiceAccountCredential) -> bool:
         """Whether the key that ``proof`` rests on is still one of its issuer's."""
         ...
 
@@ -55,10 +58,10 @@ class CredentialAuthenticator:
 
     def __init__(
         self,
-        credentials: Callable[[], Credentials],
+        credentials: Callable[[], ParsedCredentials],
         clock: Clock,
         *,
-        accounts: AccountProver | None = None,
+        accounts: TokenVerifier | None = None,
         trusts: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.generation = 1
@@ -66,95 +69,97 @@ class CredentialAuthenticator:
         self._clock = clock
         self._accounts = accounts
         self._trusts = trusts
-        self._admitted: dict[bytes | CertificateProof, Admission] = {}
+        self._admitted: dict[bytes | CertificateCredential, AuthContext] = {}
         self._salt = secrets.token_bytes(16)
 
-    def begin_generation(self) -> None:
+    def invalidate(self) -> None:
         """Something changed: nothing that was admitted before counts without being judged again."""
         self.generation += 1
 
-    def admit(self, authorization: bytes | None, certificate: CertificateProof | None) -> Admission:
-        """See `poolmuster.ports.authenticator.Authenticator.admit`."""
+    def authenticate(self, authorization: bytes | None, certificate: CertificateCredential | None) -> AuthContext:
+        """See `poolmuster.ports.authenticator.Authenticator.authenticate`."""
         if authorization is None:
             if certificate is None:
-                raise NotProved(RefusalReason.MISSING, "no credentials")
-            return self._remembered(certificate) or self._take(certificate, certificate)
+                raise AuthenticationError(AuthFailure.MISSING, "no credentials")
+            return self._cached(certificate) or self._cache(certificate, certificate)
         # As it comes with every heartbeat, so each call less counts; what is remembered was well-formed.
         admission = self._admitted.get(_digest(self._salt + authorization).digest())
-        if admission is not None and self._counts(admission):
+        if admission is not None and self._is_valid(admission):
             return admission
         token = _token_of(authorization)
         key = _digest(self._salt + USUAL_SCHEME + token).digest()
-        return self._remembered(key) or self._take(key, self._prove(token))
+        return self._cached(key) or self._cache(key, self._verify(token))
 
-    def _remembered(self, key: bytes | CertificateProof) -> Admission | None:
+    def _cached(self, key: bytes | CertificateCredential) -> AuthContext | None:
         """Who was admitted by this before, judged again if need be: no signature is verified twice."""
         admission = self._admitted.get(key)
-        if admission is None or self._counts(admission):
+        if admission is None or self._is_valid(admission):
             return admission
         del self._admitted[key]
-        assert admission.proof is not None, "who was admitted here has proved something"
-        return self._take(key, admission.proof)
+        assert admission.credential is not None, "who was admitted here has proved something"
+        return self._cache(key, admission.credential)
 
-    def _take(self, key: bytes | CertificateProof, proof: Proof) -> Admission:
-        admission = self._judge(proof)
+    def _cache(self, key: bytes | CertificateCredential, proof: VerifiedCredential) -> AuthContext:
+        admission = self._authorize(proof)
         if len(self._admitted) >= REMEMBERED:
             del self._admitted[next(iter(self._admitted))]
         self._admitted[key] = admission
         return admission
 
-    def renew(self, admission: Admission) -> Admission:
-        """See `poolmuster.ports.authenticator.Authenticator.renew`."""
-        if self._counts(admission):
+    def reauthenticate(self, admission: AuthContext) -> AuthContext:
+        """See `poolmuster.ports.authenticator.Authenticator.reauthenticate`."""
+        if self._is_valid(admission):
             return admission
-        assert admission.proof is not None, "who was admitted here has proved something"
-        return self._judge(admission.proof)
+        assert admission.credential is not None, "who was admitted here has proved something"
+        return self._authorize(admission.credential)
 
-    def _counts(self, admission: Admission) -> bool:
+    def _is_valid(self, admission: AuthContext) -> bool:
         return admission.generation == self.generation and (
             admission.expires_at_ms is None or self._clock.wall_ms() < admission.expires_at_ms
         )
 
-    def _prove(self, token: bytes) -> Proof:
-        proof = TokenProof(digest_of(token))
+    def _verify(self, token: bytes) -> VerifiedCredential:
+        proof = TokenCredential(digest_of(token))
         if token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
             return proof
         if self._accounts is None:
-            raise NotProved(
-                RefusalReason.UNKNOWN_TOKEN, "it looks like a service account's token, and --auth-oidc is not set"
+            raise AuthenticationError(
+                AuthFailure.UNKNOWN_TOKEN, "it looks like a service account's token, and --auth-oidc is not set"
             )
-        return self._accounts.prove(token.decode("ascii"), self._knows_account)
+        return self._accounts.verify(token.decode("ascii"), self._knows_account)
 
     def _knows_account(self, issuer: str, namespace: str, account: str) -> bool:
         wanted: Account = (issuer, namespace, account)
         return wanted in self._credentials().accounts
 
-    def _judge(self, proof: Proof) -> Admission:
+    def _authorize(self, proof: VerifiedCredential) -> AuthContext:
         known = self._credentials().known(proof)
         ends = [known.expires_at_ms] if known.expires_at_ms is not None else []
         name = known.principal.name
-        if isinstance(proof, CertificateProof):
-            if self._trusts is None or not self._trusts(proof.anchor):
+        if isinstance(proof, CertificateCredential):
+            if self._trusts is None or not self._trusts(proof.trust_anchor):
                 text = f"the authority of the certificate of {name!r} is not trusted any more"
-                raise NotProved(RefusalReason.UNTRUSTED_AUTHORITY, text)
+                raise AuthenticationError(AuthFailure.UNTRUSTED_AUTHORITY, text)
             ends.append(proof.expires_at_ms)
-        elif isinstance(proof, AccountProof):
+        elif isinstance(proof, ServiceAccountCredential):
             if self._accounts is None or not self._accounts.holds(proof):
-                raise NotProved(RefusalReason.UNKNOWN_KEY, f"the key that signed the token of {name!r} was withdrawn")
+                raise AuthenticationError(
+                    AuthFailure.UNKNOWN_KEY, f"the key that signed the token of {name!r} was withdrawn"
+                )
             ends.append(proof.expires_at_ms)
         expires_at_ms = min(ends, default=None)
         if expires_at_ms is not None and self._clock.wall_ms() >= expires_at_ms:
-            raise NotProved(RefusalReason.EXPIRED, f"the credential of {name!r} has expired")
-        return Admission(
-            principal=known.principal, proof=proof, generation=self.generation, expires_at_ms=expires_at_ms
+            raise AuthenticationError(AuthFailure.EXPIRED, f"the credential of {name!r} has expired")
+        return AuthContext(
+            principal=known.principal, credential=proof, generation=self.generation, expires_at_ms=expires_at_ms
         )
 
 
 def _token_of(authorization: bytes) -> bytes:
-    """What the header presents, however its scheme is written. Raises `NotProved`."""
+    """What the header presents, however its scheme is written. Raises `AuthenticationError`."""
     if authorization[: len(SCHEME)].lower() != SCHEME:
-        raise NotProved(RefusalReason.MALFORMED, "the Authorization header is not 'Bearer TOKEN'")
+        raise AuthenticationError(AuthFailure.MALFORMED, "the Authorization header is not 'Bearer TOKEN'")
     token = authorization[len(SCHEME) :].strip(b" ")
     if _TOKEN.fullmatch(token) is None:
-        raise NotProved(RefusalReason.MALFORMED, "what follows 'Bearer' is not one word of visible ASCII")
+        raise AuthenticationError(AuthFailure.MALFORMED, "what follows 'Bearer' is not one word of visible ASCII")
     return token

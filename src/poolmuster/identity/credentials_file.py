@@ -15,16 +15,16 @@ import msgspec
 
 from poolmuster.identity.tokens import PREFIX
 from poolmuster.model.access import (
-    CertificateProof,
-    NotProved,
+    AuthenticationError,
+    AuthFailure,
+    CertificateCredential,
     Principal,
-    Proof,
-    RefusalReason,
     Role,
-    TokenProof,
-    principal,
+    TokenCredential,
+    VerifiedCredential,
+    make_principal,
 )
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 
 NAME_LIMIT = 128
 NAMES_SHOWN = 300
@@ -39,14 +39,14 @@ S = TypeVar("S", bound=str)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Known(msgspec.Struct, frozen=True):
+class PrincipalEntry(msgspec.Struct, frozen=True):
     """A principal, and until when its line counts, in milliseconds since 1970."""
 
     principal: Principal
     expires_at_ms: int | None = None
 
 
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CredentialEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One line as it stands."""
 
     roles: Role | tuple[Role, ...]
@@ -69,28 +69,28 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return f"Line({', '.join(_each(self.roles))})"
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedCredentials(msgspec.Struct, frozen=True, kw_only=True):
     """The file, read: ``lines`` by name, and whom each credential belongs to. No repr shows a digest."""
 
-    lines: dict[str, Line]
-    tokens: dict[bytes, Known]
-    uris: dict[str, Known]
-    dns_names: dict[str, Known]
-    accounts: dict[Account, Known]
+    lines: dict[str, CredentialEntry]
+    tokens: dict[bytes, PrincipalEntry]
+    uris: dict[str, PrincipalEntry]
+    dns_names: dict[str, PrincipalEntry]
+    accounts: dict[Account, PrincipalEntry]
 
     def __repr__(self) -> str:
         counts = {name: len(getattr(self, name)) for name in self.__struct_fields__ if name != "lines"}
         return f"Credentials({', '.join(f'{count} {name}' for name, count in counts.items())})"
 
-    def known(self, proof: Proof) -> Known:
-        """Whom ``proof`` belongs to. Raises `NotProved`. Whether either has expired is not asked here."""
-        if isinstance(proof, TokenProof):
+    def known(self, proof: VerifiedCredential) -> PrincipalEntry:
+        """Whom ``proof`` belongs to. Raises `AuthenticationError`. Whether either has expired is not asked here."""
+        if isinstance(proof, TokenCredential):
             known = self.tokens.get(proof.digest)
-            missing = RefusalReason.UNKNOWN_TOKEN
+            missing = AuthFailure.UNKNOWN_TOKEN
             what = f"a token with the SHA-256 {proof.digest.hex()[:8]}..."
-        elif isinstance(proof, CertificateProof):
+        elif isinstance(proof, CertificateCredential):
             known = self._certificate(proof)
-            missing = RefusalReason.UNKNOWN_CERTIFICATE
+            missing = AuthFailure.UNKNOWN_CERTIFICATE
             names = ", ".join((*proof.uris, *proof.dns_names))[:NAMES_SHOWN]
             what = (
                 f"a certificate for {names}"
@@ -99,13 +99,13 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
             )
         else:
             known = self.accounts.get((proof.issuer, proof.namespace, proof.account))
-            missing = RefusalReason.UNKNOWN_ACCOUNT
+            missing = AuthFailure.UNKNOWN_ACCOUNT
             what = f"the service account {proof.namespace}/{proof.account} of {proof.issuer}"
         if known is None:
-            raise NotProved(missing, f"no line is for {what}")
+            raise AuthenticationError(missing, f"no line is for {what}")
         return known
 
-    def _certificate(self, proof: CertificateProof) -> Known | None:
+    def _certificate(self, proof: CertificateCredential) -> PrincipalEntry | None:
         """The first of its names that has a line: URIs before DNS names, in the certificate's order."""
         for uri in proof.uris:
             if (known := self.uris.get(uri)) is not None:
@@ -117,7 +117,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-def parse_credentials(content: bytes) -> Credentials:
+def parse_credentials(content: bytes) -> ParsedCredentials:
     """Read the file. Raises `InvalidInput`, which names the line by its principal and shows no digest.
 
     A file without anything in it is refused, as it looks like one that is being written; one that is to let nobody in
@@ -130,7 +130,7 @@ def parse_credentials(content: bytes) -> Credentials:
         lines = tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"is not TOML in UTF-8 ({_where(error)})") from error
-    found = Credentials(lines={}, tokens={}, uris={}, dns_names={}, accounts={})
+    found = ParsedCredentials(lines={}, tokens={}, uris={}, dns_names={}, accounts={})
     for name, line in lines.items():
         _take(found, name, line)
     return found
@@ -178,10 +178,10 @@ def _where(error: Exception) -> str:
     return "a number has too many digits"
 
 
-def _take(found: Credentials, name: str, content: Any) -> None:
+def _take(found: ParsedCredentials, name: str, content: Any) -> None:
     line = found.lines[name] = _line(name, content)
-    known = Known(
-        principal(
+    known = PrincipalEntry(
+        make_principal(
             name, _each(line.roles), line.clusters, streams=line.streams, pools_per_cluster=line.pools_per_cluster
         ),
         None if line.expires is None else round(line.expires.timestamp() * 1000),
@@ -208,13 +208,13 @@ def _take(found: Credentials, name: str, content: Any) -> None:
         _put(found.accounts, (line.issuer or "", namespace, account_name), known)
 
 
-def _line(name: str, content: Any) -> Line:
+def _line(name: str, content: Any) -> CredentialEntry:
     if not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
         raise InvalidInput(f"has a name that is empty, over {NAME_LIMIT} characters, or not printable: {name[:40]!a}")
     if not isinstance(content, dict):
         raise _fault(name, "is {...}, with what it is known by and its roles")
     try:
-        line = msgspec.convert(content, Line)
+        line = msgspec.convert(content, CredentialEntry)
     except msgspec.ValidationError as error:
         raise _fault(name, f"{error}{_hint(str(error))}") from error
     _check_roles(name, line)
@@ -231,11 +231,11 @@ def _hint(fault: str) -> str:
     if "enum value" in fault:
         return f"; roles are {', '.join(Role)}"
     if "unknown field" in fault:
-        return f"; known are {', '.join(Line.__struct_fields__)}"
+        return f"; known are {', '.join(CredentialEntry.__struct_fields__)}"
     return "; write it as in 2030-01-31T00:00:00Z" if "datetime" in fault else ""
 
 
-def _check_roles(name: str, line: Line) -> None:
+def _check_roles(name: str, line: CredentialEntry) -> None:
     roles = _each(line.roles)
     if not roles:
         raise _fault(name, "has no role")
@@ -264,7 +264,7 @@ def _digest(name: str, text: str) -> bytes:
     return digest
 
 
-def _put(known_by: dict[K, Known], key: K, known: Known) -> None:
+def _put(known_by: dict[K, PrincipalEntry], key: K, known: PrincipalEntry) -> None:
     if (other := known_by.get(key)) is not None:
         names = f"{other.principal.name!r} and {known.principal.name!r}"
         raise InvalidInput(f"has the same credential twice, for {names}")
@@ -272,4 +272,4 @@ def _put(known_by: dict[K, Known], key: K, known: Known) -> None:
 
 
 def _fault(name: str, what: str) -> InvalidInput:
-    return InvalidInput("has a line that cannot be used:", (Fault(name, what),))
+    return InvalidInput("has a line that cannot be used:", (FieldError(name, what),))

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterator
 
-from poolmuster.identity.credentials_file import Credentials
+from poolmuster.identity.credentials_file import ParsedCredentials
 
 
-def changes(before: Credentials, after: Credentials) -> dict[str, list[str]]:
+def changes(before: ParsedCredentials, after: ParsedCredentials) -> dict[str, list[str]]:
     """The names of the principals that came, went, or are other than they were."""
     return {
         "added": sorted(after.lines.keys() - before.lines.keys()),
@@ -16,8 +16,8 @@ def changes(before: Credentials, after: Credentials) -> dict[str, list[str]]:
     }
 
 
-def doubts(
-    credentials: Credentials, *, issuers: Collection[str], certificates: bool, now_ms: int
+def warnings(
+    credentials: ParsedCredentials, *, issuers: Collection[str], certificates: bool, now_ms: int
 ) -> Iterator[tuple[str, str]]:
     """Names of principals, or issuers, that nobody can be let in by as things are, each with the reason.
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import aiohttp
 import structlog
 
-from poolmuster.identity.key_sets import KeySet, nothing
+from poolmuster.identity.key_sets import KeySet, _noop
 from poolmuster.identity.key_trouble import meaning_of_error, meaning_of_status
 from poolmuster.identity.signing_keys import SET_LIMIT_BYTES, parse_signing_keys
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.resolver import Resolver
-from poolmuster.ports.threads import in_thread
+from poolmuster.ports.threads import run_in_daemon_thread
 from poolmuster.ports.trust import parse_authorities
 from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
@@ -56,7 +56,7 @@ class UrlKeySet(KeySet):
         issuer: str,
         url: str,
         clock: Clock,
-        on_withdrawal: Callable[[], None] = nothing,
+        on_withdrawal: Callable[[], None] = _noop,
         *,
         refresh_ms: int = 1_000,
         ca_file: str | None = None,
@@ -71,7 +71,7 @@ class UrlKeySet(KeySet):
         self._asked = asyncio.Event()
         self._good = _Answer(b"", None)
 
-    def look_again(self) -> None:
+    def request_refresh(self) -> None:
         """Have the next fetch at once, if the last is a second ago."""
         self._asked.set()
 
@@ -112,7 +112,7 @@ class UrlKeySet(KeySet):
             if answer is None or answer.content == self._good.content:
                 self._confirm()
                 return
-            keys = await in_thread("key-set", functools.partial(parse_signing_keys, answer.content))
+            keys = await run_in_daemon_thread("key-set", functools.partial(parse_signing_keys, answer.content))
         except InvalidInput as error:
             self._fail(f"what {self._shown_url()} answers {error.detail}")
         except _NoKeys as error:
@@ -125,7 +125,7 @@ class UrlKeySet(KeySet):
 
     async def _read_files(self) -> None:
         for file in (self._authorities, self._token):
-            if file is not None and await in_thread("key-trust", file.refresh) and file.problem is not None:
+            if file is not None and await run_in_daemon_thread("key-trust", file.refresh) and file.problem is not None:
                 log.warning("A file that keys are fetched with cannot be used", issuer=self.issuer, why=file.problem)
 
     async def _ask(self, session: aiohttp.ClientSession) -> _Answer | None:

@@ -8,7 +8,7 @@ import structlog
 
 from poolmuster.identity.signing_keys import TOLD_LIMIT, SigningKey, SigningKeys, parse_signing_keys
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.threads import in_thread
+from poolmuster.ports.threads import run_in_daemon_thread
 from poolmuster.ports.watched_file import WatchedFiles
 
 FILE_INTERVAL_MS = 250
@@ -16,7 +16,7 @@ FILE_INTERVAL_MS = 250
 log = structlog.get_logger("poolmuster.identity")
 
 
-def nothing() -> None:
+def _noop() -> None:
     """Nobody wants to know."""
 
 
@@ -34,7 +34,7 @@ class KeySet(ABC):
     then can somebody have been let in who must not be now.
     """
 
-    def __init__(self, issuer: str, clock: Clock, on_withdrawal: Callable[[], None] = nothing) -> None:
+    def __init__(self, issuer: str, clock: Clock, on_withdrawal: Callable[[], None] = _noop) -> None:
         self.issuer = issuer
         self.generation = 0
         self.problem: str | None = "they were not fetched yet"
@@ -62,7 +62,7 @@ class KeySet(ABC):
         """Whether the key with this SHA-256 (RFC 7638) is one of them."""
         return thumbprint in self._thumbprints
 
-    def look_again(self) -> None:
+    def request_refresh(self) -> None:
         """A key was asked for that is not there; perhaps it is new. Returns at once."""
         return
 
@@ -118,7 +118,7 @@ class KeySet(ABC):
 class FileKeySet(KeySet):
     """The keys in a file. The first reading is at once, and raises `InvalidInput` where it is not good."""
 
-    def __init__(self, issuer: str, path: str, clock: Clock, on_withdrawal: Callable[[], None] = nothing) -> None:
+    def __init__(self, issuer: str, path: str, clock: Clock, on_withdrawal: Callable[[], None] = _noop) -> None:
         super().__init__(issuer, clock, on_withdrawal)
         self._files = WatchedFiles([path], parse_signing_keys)
         self._take(self._files.value)
@@ -127,7 +127,7 @@ class FileKeySet(KeySet):
         """Read the file four times a second, beside the event loop."""
         while True:
             await self._clock.sleep_ms(FILE_INTERVAL_MS)
-            changed = await in_thread("key-file", self._files.refresh)
+            changed = await run_in_daemon_thread("key-file", self._files.refresh)
             if self._files.problem is not None:
                 if changed:
                     self._fail(self._files.problem)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from poolmuster.identity.key_endpoint import UrlKeySet
-from poolmuster.identity.key_sets import FileKeySet, KeySet, nothing
+from poolmuster.identity.key_sets import FileKeySet, KeySet, _noop
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
@@ -29,7 +29,7 @@ def open_key_set(
     issuer: str,
     source: str,
     clock: Clock,
-    on_withdrawal: Callable[[], None] = nothing,
+    on_withdrawal: Callable[[], None] = _noop,
     *,
     refresh_ms: int = 1_000,
     ca_file: str | None = None,

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 
-from poolmuster.identity.account_token import AccountToken, parse_account_token
+from poolmuster.identity.account_token import ServiceAccountToken, parse_service_account_token
 from poolmuster.identity.key_sets import KeySet
 from poolmuster.identity.signing_keys import SigningKey
-from poolmuster.identity.verification_budget import Mark, RefusedTokens, VerificationBudget
-from poolmuster.model.access import AccountProof, NotProved, RefusalReason
+from poolmuster.identity.verification_budget import Mark, RejectedTokenCache, VerificationBudget
+from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
 from poolmuster.ports.clock import Clock
 
 CLOCK_SLACK_MS = 5_000
@@ -38,18 +38,21 @@ class ServiceAccounts:
         self._audience = audience
         self._clock = clock
         self._budget = budget or VerificationBudget(clock)
-        self._refused = RefusedTokens()
+        self._refused = RejectedTokenCache()
 
-    def prove(self, token: str, known: Known) -> AccountProof:
-        """What ``token`` proves; ``known`` tells which accounts are worth a verification. Raises `NotProved`."""
+    def verify(self, token: str, known: Known) -> ServiceAccountCredential:
+        """The account of ``token``. Raises `AuthenticationError`.
+
+        ``known`` returns whether an account is in the credentials file: only such a token is verified.
+        """
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         if self._was_refused(digest):
             raise _wrong_signature()
-        claimed = parse_account_token(token)
+        claimed = parse_service_account_token(token)
         keys = self._check_claims(claimed, known)
         key = _key_of(keys, claimed)
         self._verify(claimed, key, digest, (claimed.issuer, keys.generation))
-        return AccountProof(
+        return ServiceAccountCredential(
             issuer=claimed.issuer,
             namespace=claimed.namespace,
             account=claimed.account,
@@ -57,7 +60,7 @@ class ServiceAccounts:
             expires_at_ms=claimed.expires_at_ms,
         )
 
-    def holds(self, proof: AccountProof) -> bool:
+    def holds(self, proof: ServiceAccountCredential) -> bool:
         """Whether the key that signed is still one of its issuer's."""
         keys = self.issuers.get(proof.issuer)
         return keys is not None and keys.holds(proof.key)
@@ -69,32 +72,36 @@ class ServiceAccounts:
         issuer, generation = mark
         return self.issuers[issuer].generation == generation
 
-    def _check_claims(self, claimed: AccountToken, known: Known) -> KeySet:
+    def _check_claims(self, claimed: ServiceAccountToken, known: Known) -> KeySet:
         """Everything but the signature. Returns the keys of the issuer."""
         keys = self.issuers.get(claimed.issuer)
         if keys is None:
             said = f"{claimed.issuer[:ISSUER_TOLD_CHARACTERS]!a}"
-            raise NotProved(RefusalReason.UNKNOWN_ISSUER, f"the token is issued by {said}, which is not one of ours")
+            raise AuthenticationError(
+                AuthFailure.UNKNOWN_ISSUER, f"the token is issued by {said}, which is not one of ours"
+            )
         who = f"{claimed.namespace}/{claimed.account} of {claimed.issuer}"
         now_ms = self._clock.wall_ms()
         if now_ms >= claimed.expires_at_ms:
-            raise NotProved(RefusalReason.EXPIRED, f"the token of {who} has expired")
+            raise AuthenticationError(AuthFailure.EXPIRED, f"the token of {who} has expired")
         if now_ms < claimed.begins_at_ms - CLOCK_SLACK_MS:
-            raise NotProved(RefusalReason.NOT_YET_VALID, f"the token of {who} does not count yet: is a clock wrong?")
+            raise AuthenticationError(
+                AuthFailure.NOT_YET_VALID, f"the token of {who} does not count yet: is a clock wrong?"
+            )
         if self._audience not in claimed.audiences:
             text = f"the token of {who} is not made for the audience {self._audience!r}"
-            raise NotProved(RefusalReason.WRONG_AUDIENCE, text)
+            raise AuthenticationError(AuthFailure.WRONG_AUDIENCE, text)
         if not known(claimed.issuer, claimed.namespace, claimed.account):
-            raise NotProved(RefusalReason.UNKNOWN_ACCOUNT, f"no line is for the service account {who}")
+            raise AuthenticationError(AuthFailure.UNKNOWN_ACCOUNT, f"no line is for the service account {who}")
         return keys
 
-    def _verify(self, claimed: AccountToken, key: SigningKey, digest: bytes, mark: Mark) -> None:
+    def _verify(self, claimed: ServiceAccountToken, key: SigningKey, digest: bytes, mark: Mark) -> None:
         pod = claimed.pod_uid or digest
         who = (claimed.issuer, claimed.namespace, claimed.account, pod)
         if not self._budget.allows(who):
             self.put_off += 1
             text = "too many tokens with wrong signatures came lately, so this one has to come again"
-            raise NotProved(RefusalReason.BUSY, text)
+            raise AuthenticationError(AuthFailure.BUSY, text)
         self.verifications += 1
         if not key.has_signed(claimed.signed, claimed.signature, claimed.algorithm):
             self.wrong_signatures += 1
@@ -104,21 +111,21 @@ class ServiceAccounts:
         self._budget.was_right(who)
 
 
-def _key_of(keys: KeySet, claimed: AccountToken) -> SigningKey:
+def _key_of(keys: KeySet, claimed: ServiceAccountToken) -> SigningKey:
     """The key that the token names, if it may be verified by it."""
     if not keys.is_known:
         text = f"the keys of {claimed.issuer} are not known: {keys.problem}"
-        raise NotProved(RefusalReason.NO_KEYS, text)
+        raise AuthenticationError(AuthFailure.NO_KEYS, text)
     key = keys.key(claimed.key_id)
     if key is None:
-        keys.look_again()
+        keys.request_refresh()
         text = f"the token names a key that is not among those of {claimed.issuer}"
-        raise NotProved(RefusalReason.UNKNOWN_KEY, text)
+        raise AuthenticationError(AuthFailure.UNKNOWN_KEY, text)
     if claimed.algorithm not in key.algorithms:
         text = f"the token's algorithm is not that of the key of {claimed.issuer} that it names"
-        raise NotProved(RefusalReason.ALGORITHM, text)
+        raise AuthenticationError(AuthFailure.ALGORITHM, text)
     return key
 
 
-def _wrong_signature() -> NotProved:
-    return NotProved(RefusalReason.BAD_SIGNATURE, "the token is not signed by the key that it names")
+def _wrong_signature() -> AuthenticationError:
+    return AuthenticationError(AuthFailure.BAD_SIGNATURE, "the token is not signed by the key that it names")

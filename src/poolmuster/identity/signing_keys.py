@@ -109,7 +109,7 @@ def _listed(content: bytes) -> list[Any]:
     try:
         document = strict_json.decode(content)
     except InvalidInput as error:
-        raise InvalidInput(f"is no key set: {'; '.join(fault.detail for fault in error.faults)}") from None
+        raise InvalidInput(f"is no key set: {'; '.join(fault.detail for fault in error.field_errors)}") from None
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list):
         hint = ""

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.threads import in_thread
+from poolmuster.ports.threads import run_in_daemon_thread
 from poolmuster.ports.watched_file import WatchedFiles
 
 EVERY_MS = 250
@@ -21,7 +21,7 @@ STALLED_MS = 2_000
 """How long a reading may take before it is told: nothing that is revoked meanwhile is known to be."""
 
 
-class Kept(msgspec.Struct):
+class WatchedEntry(msgspec.Struct):
     """Files under one name for people, and what is to be done when they say something new."""
 
     what: str
@@ -35,10 +35,10 @@ class Kept(msgspec.Struct):
         return self.files.problem is None and not self.stalled
 
 
-class Upkeep:
+class FileReloader:
     """Reads files again, beside the event loop: a file system that hangs holds up nobody."""
 
-    def __init__(self, kept: Sequence[Kept], clock: Clock) -> None:
+    def __init__(self, kept: Sequence[WatchedEntry], clock: Clock) -> None:
         self.kept = tuple(kept)
         self._clock = clock
 
@@ -48,12 +48,12 @@ class Upkeep:
             for each in self.kept:
                 group.create_task(self._keep(each))
 
-    async def _keep(self, kept: Kept) -> None:
+    async def _keep(self, kept: WatchedEntry) -> None:
         while True:
             await self._clock.sleep_ms(EVERY_MS)
             await self._look(kept)
 
-    async def _look(self, kept: Kept) -> None:
+    async def _look(self, kept: WatchedEntry) -> None:
         if not await self._refresh(kept):
             return
         if kept.files.problem is not None:
@@ -62,8 +62,8 @@ class Upkeep:
         kept.changed()
         log.info("A file was read again", what=kept.what, files=list(kept.files.paths))
 
-    async def _refresh(self, kept: Kept) -> bool:
-        reading = asyncio.ensure_future(in_thread("credential-files", kept.files.refresh))
+    async def _refresh(self, kept: WatchedEntry) -> bool:
+        reading = asyncio.ensure_future(run_in_daemon_thread("credential-files", kept.files.refresh))
         timer = asyncio.ensure_future(self._clock.sleep_ms(STALLED_MS))
         try:
             await asyncio.wait((reading, timer), return_when=asyncio.FIRST_COMPLETED)

@@ -22,7 +22,7 @@ FAMILIAR_LIMIT = 20_000
 REFUSED_LIMIT = 10_000
 
 
-class Allowance:
+class TokenBucket:
     """An amount that is spent, and grows back evenly up to ``burst_us``. The last that is granted may overdraw it."""
 
     def __init__(self, clock: Clock, per_s_us: int, burst_us: int) -> None:
@@ -49,8 +49,8 @@ class VerificationBudget:
     """The two allowances, and who is familiar: whoever had a good token among the last `FAMILIAR_LIMIT`."""
 
     def __init__(self, clock: Clock, per_s_us: int = PER_S_US, burst_us: int = BURST_US) -> None:
-        self._of_strangers = Allowance(clock, per_s_us, burst_us)
-        self._of_familiar = Allowance(clock, per_s_us, burst_us)
+        self._of_strangers = TokenBucket(clock, per_s_us, burst_us)
+        self._of_familiar = TokenBucket(clock, per_s_us, burst_us)
         self._familiar: OrderedDict[Hashable, None] = OrderedDict()
 
     def allows(self, who: Hashable) -> bool:
@@ -68,7 +68,7 @@ class VerificationBudget:
         if len(self._familiar) > FAMILIAR_LIMIT:
             self._familiar.popitem(last=False)
 
-    def _allowance(self, who: Hashable) -> Allowance:
+    def _allowance(self, who: Hashable) -> TokenBucket:
         return self._of_familiar if who in self._familiar else self._of_strangers
 
 
@@ -76,7 +76,7 @@ Mark = tuple[str, int]
 """An issuer, and the generation of its keys."""
 
 
-class RefusedTokens:
+class RejectedTokenCache:
     """Digests of tokens whose signature was wrong, each with the ``mark`` of the keys that it was wrong by."""
 
     def __init__(self, limit: int = REFUSED_LIMIT) -> None:

@@ -21,17 +21,17 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-JUDGED_LIMIT = 256
+MATCH_CACHE_SIZE = 256
 """Cluster ids that each set of patterns remembers its answer for."""
 
 
-class Clusters:
+class ClusterPatterns:
     """The cluster ids that somebody may speak for, as shell-style patterns: ``*``, ``?`` and ``[seq]``.
 
     Matched whole, case counts, and nothing is normalised: two ids that look alike are two ids.
     """
 
-    __slots__ = ("_exact", "_judged", "_matchers", "patterns")
+    __slots__ = ("_exact", "_match_cache", "_matchers", "patterns")
 
     def __init__(self, patterns: tuple[str, ...] = ()) -> None:
         self.patterns = patterns
@@ -40,15 +40,15 @@ class Clusters:
             re.compile(translate(pattern)).fullmatch for pattern in patterns if pattern not in self._exact
         )
 
-        self._judged: dict[str, bool] = {}
+        self._match_cache: dict[str, bool] = {}
 
     def __contains__(self, cluster_id: str) -> bool:
         # A relay asks for the same few at every heartbeat, and a regular expression takes a microsecond.
-        judged = self._judged.get(cluster_id)
+        judged = self._match_cache.get(cluster_id)
         if judged is None:
             judged = cluster_id in self._exact or any(match(cluster_id) for match in self._matchers)
-            if len(self._judged) < JUDGED_LIMIT:
-                self._judged[cluster_id] = judged
+            if len(self._match_cache) < MATCH_CACHE_SIZE:
+                self._match_cache[cluster_id] = judged
         return judged
 
     def __repr__(self) -> str:
@@ -67,21 +67,21 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    allowed: frozenset[str]
-    clusters: Clusters = Clusters()
+    roles: frozenset[str]
+    clusters: ClusterPatterns = ClusterPatterns()
     streams: int | None = None
     pools_per_cluster: int | None = None
 
-    def may(self, role: Role) -> bool:
+    def has_role(self, role: Role) -> bool:
         """Whether it has ``role``."""
-        return role.value in self.allowed
+        return role.value in self.roles
 
-    def may_speak_for(self, cluster_id: str) -> bool:
+    def can_register(self, cluster_id: str) -> bool:
         """Whether it may register and deregister pools of this cluster."""
         return cluster_id in self.clusters
 
 
-def principal(
+def make_principal(
     name: str,
     roles: Iterable[Role],
     clusters: tuple[str, ...] = (),
@@ -95,24 +95,24 @@ def principal(
     clusters = clusters if Role.REGISTER in given else ()
     return Principal(
         name=name,
-        allowed=ALL_ROLES if is_admin else frozenset(role.value for role in given),
-        clusters=Clusters(("*",) if is_admin else clusters),
+        roles=ALL_ROLES if is_admin else frozenset(role.value for role in given),
+        clusters=ClusterPatterns(("*",) if is_admin else clusters),
         streams=streams,
         pools_per_cluster=pools_per_cluster,
     )
 
 
-ANYONE = principal("anonymous", [Role.ADMIN])
+ANONYMOUS = make_principal("anonymous", [Role.ADMIN])
 """Who asks where no credentials are wanted."""
 
 
-class TokenProof(msgspec.Struct, frozen=True, gc=False):
+class TokenCredential(msgspec.Struct, frozen=True, gc=False):
     """A bearer token was presented; ``digest`` is its SHA-256."""
 
     digest: bytes
 
 
-class CertificateProof(msgspec.Struct, frozen=True):
+class CertificateCredential(msgspec.Struct, frozen=True):
     """A client certificate was presented, in a handshake that verified it.
 
     ``uris`` and ``dns_names`` are its subject alternative names; ``anchor`` is the certificate of the authority that
@@ -121,11 +121,11 @@ class CertificateProof(msgspec.Struct, frozen=True):
 
     uris: tuple[str, ...]
     dns_names: tuple[str, ...]
-    anchor: bytes
+    trust_anchor: bytes
     expires_at_ms: int
 
 
-class AccountProof(msgspec.Struct, frozen=True):
+class ServiceAccountCredential(msgspec.Struct, frozen=True):
     """A Kubernetes service account's token was presented, signed by ``key``: a digest of the public key.
 
     It counts until ``expires_at_ms``.
@@ -138,10 +138,10 @@ class AccountProof(msgspec.Struct, frozen=True):
     expires_at_ms: int
 
 
-Proof = TokenProof | CertificateProof | AccountProof
+VerifiedCredential = TokenCredential | CertificateCredential | ServiceAccountCredential
 
 
-class RefusalReason(StrEnum):
+class AuthFailure(StrEnum):
     """Why a request's credentials were not enough: for the log and the metrics of the service, never for the caller."""
 
     MISSING = "missing"
@@ -163,7 +163,7 @@ class RefusalReason(StrEnum):
     FORBIDDEN = "forbidden"
 
 
-class NotProved(Exception):
+class AuthenticationError(Exception):
     """What was presented proves nobody.
 
     It never leaves the service: the caller gets `poolmuster.model.errors.Unauthenticated`, which does not say why.
@@ -171,7 +171,7 @@ class NotProved(Exception):
     ``text`` says more than ``reason``, for the log; it holds no secret.
     """
 
-    def __init__(self, reason: RefusalReason, text: str) -> None:
+    def __init__(self, reason: AuthFailure, text: str) -> None:
         super().__init__(text)
         self.reason = reason
         self.text = text

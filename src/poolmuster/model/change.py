@@ -6,7 +6,7 @@ import msgspec
 
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool
-from poolmuster.model.source import Source
+from poolmuster.model.source import SourceInfo
 
 
 class ChangeKind(StrEnum):
@@ -18,7 +18,7 @@ class ChangeKind(StrEnum):
     COMPLETENESS = "completeness"
 
 
-class Cause(StrEnum):
+class RemovalCause(StrEnum):
     """Why a pool was removed from a list. ``filtered``: it still lives, but left the filter of this watch."""
 
     EXPIRED = "expired"
@@ -27,7 +27,7 @@ class Cause(StrEnum):
     FILTERED = "filtered"
 
 
-class LeaveReason(StrEnum):
+class DeregistrationReason(StrEnum):
     """Why a relay or an operator deregistered a pool."""
 
     RELAY_STOPPING = "relay_stopping"
@@ -40,20 +40,20 @@ DETAIL_LIMIT = 1000
 """Characters of a deregistration's ``detail`` that are kept."""
 
 
-class Departure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Deregistration(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A wish to leave at once. With ``relay_id`` it holds only while that relay is the latest to have registered."""
 
     key: PoolKey
     relay_id: str | None = None
-    reason: LeaveReason | None = None
+    reason: DeregistrationReason | None = None
     detail: str | None = None
 
 
 class Removal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why and when (wall clock) a pool left the list."""
 
-    cause: Cause
-    reason: LeaveReason | None = None
+    cause: RemovalCause
+    reason: DeregistrationReason | None = None
     detail: str | None = None
     at_ms: int
 
@@ -67,11 +67,11 @@ class Change(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     number: int
     kind: ChangeKind
     at_ms: int
-    clock_ms: int
+    monotonic_ms: int
     before: Pool | None = None
     after: Pool | None = None
     removal: Removal | None = None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceInfo, ...] = ()
 
     @property
     def pool(self) -> Pool | None:

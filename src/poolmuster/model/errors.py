@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 
 
-class Fault(msgspec.Struct, frozen=True):
+class FieldError(msgspec.Struct, frozen=True):
     """One thing wrong with an input: ``pointer`` is an RFC 6901 JSON pointer, or a parameter's name."""
 
     pointer: str
@@ -35,14 +35,14 @@ class InvalidInput(PoolmusterError):
     type = "urn:poolmuster:invalid"
     title = "Invalid input"
 
-    def __init__(self, detail: str, faults: tuple[Fault, ...] = ()) -> None:
+    def __init__(self, detail: str, faults: tuple[FieldError, ...] = ()) -> None:
         super().__init__(detail)
-        self.faults = faults
+        self.field_errors = faults
 
     @property
     def line(self) -> str:
         """``detail`` and every fault, for where there is room for one line."""
-        return self.detail + "".join(f" {fault.pointer}: {fault.detail}." for fault in self.faults)
+        return self.detail + "".join(f" {fault.pointer}: {fault.detail}." for fault in self.field_errors)
 
 
 class UnknownParameter(InvalidInput):
@@ -119,7 +119,7 @@ class RequestTimeout(PoolmusterError):
     title = "Request timeout"
 
 
-class RelayLeft(PoolmusterError):
+class RelayDeregistered(PoolmusterError):
     """This ``relay_id`` deregistered the pool; a late heartbeat must not bring it back."""
 
     status = 409
@@ -143,7 +143,7 @@ class UnsupportedMediaType(PoolmusterError):
     title = "Unsupported media type"
 
 
-class HeadTooLarge(PoolmusterError):
+class HeadersTooLarge(PoolmusterError):
     """The head of a request is over the limit, which was noticed before it was read whole."""
 
     status = 431

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 from poolmuster.model.percent import check_percent_signs
 
-STORED_KEY_LIMIT_BYTES = 1024
+STORAGE_KEY_LIMIT_BYTES = 1024
 """DynamoDB's limit for a sort key. It holds for every store, so that a pool can move between them."""
 
 KEY_PARTS = ("cluster_id", "namespace", "dgd_name")
@@ -33,12 +33,12 @@ class PoolKey(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True
         return (self.cluster_id, self.namespace, self.dgd_name)
 
     @property
-    def stored(self) -> str:
+    def storage_key(self) -> str:
         """The sort key under which stores keep the pool; two different keys never share one."""
         return "#".join(part.replace("%", "%25").replace("#", "%23") for part in self.parts)
 
 
-def part_fault(part: str) -> str | None:
+def validate_part(part: str) -> str | None:
     """What is wrong with one part of a key, or ``None``."""
     if not part:
         return "must not be empty"
@@ -55,13 +55,13 @@ def part_fault(part: str) -> str | None:
 def check_key(key: PoolKey) -> None:
     """Raise `InvalidInput`, naming each bad part, unless ``key`` may be stored."""
     faults = [
-        Fault("/" + name, fault)
+        FieldError("/" + name, fault)
         for name, part in zip(KEY_PARTS, key.parts, strict=True)
-        if (fault := part_fault(part)) is not None
+        if (fault := validate_part(part)) is not None
     ]
-    if not faults and (size := len(key.stored.encode())) > STORED_KEY_LIMIT_BYTES:
+    if not faults and (size := len(key.storage_key.encode())) > STORAGE_KEY_LIMIT_BYTES:
         faults = [
-            Fault("", f"the key is {size} bytes in its stored form; at most {STORED_KEY_LIMIT_BYTES} are allowed")
+            FieldError("", f"the key is {size} bytes in its stored form; at most {STORAGE_KEY_LIMIT_BYTES} are allowed")
         ]
     if faults:
         raise InvalidInput("The pool key is not valid.", tuple(faults))

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 from poolmuster.model.key import KEY_PARTS, PoolKey, check_key
 from poolmuster.model.strict_json import canonical, decode, escape_pointer
 
@@ -107,7 +107,7 @@ class Registration(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self.pool.key
 
 
-def parse_registration(body: bytes, *, foreign: bool = False) -> Registration:
+def parse_registration(body: bytes, *, lenient: bool = False) -> Registration:
     """Read what a relay sent. Raises `InvalidInput` naming what is wrong.
 
     ``foreign`` is for items that another implementation wrote into a shared store: there a member ``status``, which
@@ -115,24 +115,24 @@ def parse_registration(body: bytes, *, foreign: bool = False) -> Registration:
     """
     document = decode(body)
     if not isinstance(document, dict):
-        raise _invalid(Fault("", "a registration is a JSON object"))
-    if foreign:
+        raise _invalid(FieldError("", "a registration is a JSON object"))
+    if lenient:
         document.pop("status", None)
     return registration_of(document)
 
 
 def registration_of(document: dict[str, Any]) -> Registration:
     """Like `parse_registration`, of a decoded document, which is consumed. Raises `InvalidInput`."""
-    missing = tuple(Fault("/" + name, "is required") for name in KEY_PARTS if document.get(name) is None)
+    missing = tuple(FieldError("/" + name, "is required") for name in KEY_PARTS if document.get(name) is None)
     if missing:
         raise _invalid(*missing)
     try:
         known = msgspec.convert(document, RegistrationDocument)
     except msgspec.ValidationError as error:
-        raise _invalid(_fault_of(error)) from error
+        raise _invalid(_field_error(error)) from error
     key = PoolKey(known.cluster_id, known.namespace, known.dgd_name)
     check_key(key)
-    faults = [*_status_faults(document), *_url_faults(known.frontend_url)]
+    faults = [*_validate_status(document), *_validate_frontend_url(known.frontend_url)]
     _drop_nulls(document, RegistrationDocument)
     document.pop("relay_id", None)
     if known.location is not None:
@@ -143,7 +143,7 @@ def registration_of(document: dict[str, Any]) -> Registration:
         raise _invalid(*faults)
     pool = _pool(key, document, known)
     if len(pool.body) > BODY_LIMIT_BYTES:
-        raise _invalid(Fault("", f"is over {BODY_LIMIT_BYTES} bytes in canonical form"))
+        raise _invalid(FieldError("", f"is over {BODY_LIMIT_BYTES} bytes in canonical form"))
     return Registration(pool, known.relay_id)
 
 
@@ -169,16 +169,16 @@ def _size_bytes(parts: tuple[Any, ...]) -> int:
     return sum(map(sys.getsizeof, parts), len(parts) * POINTER_BYTES)
 
 
-def _invalid(*faults: Fault) -> InvalidInput:
+def _invalid(*faults: FieldError) -> InvalidInput:
     return InvalidInput("The registration is not valid.", faults)
 
 
-def _fault_of(error: msgspec.ValidationError) -> Fault:
+def _field_error(error: msgspec.ValidationError) -> FieldError:
     """Say with a JSON pointer what msgspec says as ``Expected `int`, got `str` - at `$.models[0].id```."""
     detail, _, path = str(error).partition(" - at `")
     # Of a member whose name is not told (``[...]``), the object that holds it is the nearest place.
     tokens = re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", path.partition("[...]")[0])
-    return Fault("".join("/" + escape_pointer(name or index) for name, index in tokens), detail.replace("`", "'"))
+    return FieldError("".join("/" + escape_pointer(name or index) for name, index in tokens), detail.replace("`", "'"))
 
 
 def _drop_nulls(document: dict[str, Any], known: type[msgspec.Struct]) -> None:
@@ -187,16 +187,16 @@ def _drop_nulls(document: dict[str, Any], known: type[msgspec.Struct]) -> None:
             del document[name]
 
 
-def _status_faults(document: dict[str, Any]) -> list[Fault]:
-    return [Fault("/status", "is reserved for what the service adds")] if "status" in document else []
+def _validate_status(document: dict[str, Any]) -> list[FieldError]:
+    return [FieldError("/status", "is reserved for what the service adds")] if "status" in document else []
 
 
-def _url_faults(url: str | None) -> list[Fault]:
-    fault = None if url is None else url_fault(url)
-    return [] if fault is None else [Fault("/frontend_url", fault)]
+def _validate_frontend_url(url: str | None) -> list[FieldError]:
+    fault = None if url is None else validate_url(url)
+    return [] if fault is None else [FieldError("/frontend_url", fault)]
 
 
-def url_fault(url: str) -> str | None:
+def validate_url(url: str) -> str | None:
     """Why ``url`` cannot be the root of an OpenAI-compatible server, or ``None``."""
     if any(char.isspace() or not char.isprintable() for char in url):
         return "must not contain white space or control characters"
@@ -213,15 +213,15 @@ def url_fault(url: str) -> str | None:
         return "must not carry user information"
     if "?" in url or "#" in url:
         return "must not have a query or a fragment"
-    return _host_fault(url, parts.hostname)
+    return _validate_host(url, parts.hostname)
 
 
-def shown_url(url: str) -> str:
+def redact_url(url: str) -> str:
     """``url`` for an error's text: what stands before an ``@`` may be a password."""
     return re.sub(r"//.*@", "//...@", url)
 
 
-def _host_fault(url: str, host: str) -> str | None:
+def _validate_host(url: str, host: str) -> str | None:
     if "\\" in url:
         # Some readers of URLs take it for a slash, others for a part of the host: they would go to different hosts.
         return "must not contain a backslash"
@@ -232,7 +232,7 @@ def _host_fault(url: str, host: str) -> str | None:
     return None
 
 
-def _canonical_models(models: list[dict[str, Any]], faults: list[Fault]) -> list[dict[str, Any]]:
+def _canonical_models(models: list[dict[str, Any]], faults: list[FieldError]) -> list[dict[str, Any]]:
     by_id: dict[str, tuple[int, dict[str, Any]]] = {}
     for index, model in enumerate(models):
         _drop_nulls(model, ModelDocument)
@@ -241,6 +241,8 @@ def _canonical_models(models: list[dict[str, Any]], faults: list[Fault]) -> list
         first, facts = by_id.setdefault(model["id"], (index, model))
         if facts is not model and canonical(facts) != canonical(model):
             faults.append(
-                Fault(f"/models/{index}", f"model {model['id']!r} also stands at /models/{first}, with other facts")
+                FieldError(
+                    f"/models/{index}", f"model {model['id']!r} also stands at /models/{first}, with other facts"
+                )
             )
     return [by_id[model_id][1] for model_id in sorted(by_id)]

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 from poolmuster.model.registration import Pool
 
 FILTERS = ("model", "cluster_id", "namespace", "dgd_name", "region", "label")
@@ -77,5 +77,5 @@ def parse_selector(parameters: Iterable[tuple[str, str]]) -> Selector:
 def _label(text: str) -> tuple[str, str | None]:
     name, separator, value = text.partition("=")
     if not name:
-        raise InvalidInput("A label filter is not valid.", (Fault("label", "has the form name or name=value"),))
+        raise InvalidInput("A label filter is not valid.", (FieldError("label", "has the form name or name=value"),))
     return name, value if separator else None

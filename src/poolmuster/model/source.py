@@ -49,7 +49,7 @@ class SourceReason(StrEnum):
     INTERNAL = "internal"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One source as lists show it.
 
     ``since_at_ms`` is when it entered its state; ``last_good_at_ms`` is null while it is fresh or was never read;
@@ -66,11 +66,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     clears_in_ms: int | None = None
 
     @property
-    def identity(self) -> tuple[str, str, str, str | None]:
+    def state_key(self) -> tuple[str, str, str, str | None]:
         """What makes two of its showings the same state."""
         return (self.kind, self.name, self.state, self.reason)
 
 
-def is_complete(sources: tuple[Source, ...]) -> bool:
+def is_complete(sources: tuple[SourceInfo, ...]) -> bool:
     """Whether a list from these sources is known to hold every live pool."""
     return all(source.state is SourceState.FRESH for source in sources)

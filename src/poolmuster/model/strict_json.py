@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 
 NESTING_LIMIT = 32
 INTEGER_DIGITS_LIMIT = 308
@@ -19,7 +19,7 @@ INTEGER_DIGITS_LIMIT = 308
 
 
 def _refuse(detail: str, pointer: str = "") -> NoReturn:
-    raise InvalidInput("The body is not acceptable JSON.", (Fault(pointer, detail),))
+    raise InvalidInput("The body is not acceptable JSON.", (FieldError(pointer, detail),))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

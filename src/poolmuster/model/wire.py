@@ -6,8 +6,8 @@ Instants end in ``_at_ms`` (wall clock, milliseconds since 1970), durations in `
 
 import msgspec
 
-from poolmuster.model.errors import Fault
-from poolmuster.model.source import Source
+from poolmuster.model.errors import FieldError
+from poolmuster.model.source import SourceInfo
 
 
 class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class RouterReplica(msgspec.Struct, frozen=True):
     url: str
 
 
-class Registered(msgspec.Struct, frozen=True, kw_only=True):
+class RegistrationResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to a registration. ``conflict`` is set while another relay registers the same pool in turn."""
 
     lease: LeaseTerms
@@ -40,8 +40,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     status: int
     detail: str
-    errors: tuple[Fault, ...] = ()
-    sources: tuple[Source, ...] = ()
+    errors: tuple[FieldError, ...] = ()
+    sources: tuple[SourceInfo, ...] = ()
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):

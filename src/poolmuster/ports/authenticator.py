@@ -4,23 +4,23 @@ from typing import Protocol
 
 import msgspec
 
-from poolmuster.model.access import ANYONE, CertificateProof, Principal, Proof
+from poolmuster.model.access import ANONYMOUS, CertificateCredential, Principal, VerifiedCredential
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True):
+class AuthContext(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody was let in, by ``proof``; ``None`` where no credentials are wanted.
 
     It counts while the authenticator's `Authenticator.generation` is ``generation``, and until ``expires_at_ms`` by
-    the wall clock. After that `Authenticator.renew` tells whether the proof still counts.
+    the wall clock. After that `Authenticator.reauthenticate` tells whether the proof still counts.
     """
 
     principal: Principal
-    proof: Proof | None = None
+    credential: VerifiedCredential | None = None
     generation: int = 0
     expires_at_ms: int | None = None
 
 
-UNASKED = Admission(principal=ANYONE)
+ANONYMOUS_CONTEXT = AuthContext(principal=ANONYMOUS)
 """The admission of everybody, where no credentials are wanted."""
 
 
@@ -32,14 +32,14 @@ class Authenticator(Protocol):
 
     generation: int
 
-    def admit(self, authorization: bytes | None, certificate: CertificateProof | None) -> Admission:
+    def authenticate(self, authorization: bytes | None, certificate: CertificateCredential | None) -> AuthContext:
         """Who presents this ``Authorization`` header, or else this certificate.
 
         Where both are there the header alone counts: what was said last and aloud. Raises
-        `poolmuster.model.access.NotProved`.
+        `poolmuster.model.access.AuthenticationError`.
         """
         ...
 
-    def renew(self, admission: Admission) -> Admission:
-        """The same proof judged again by what is known now. Raises `poolmuster.model.access.NotProved`."""
+    def reauthenticate(self, admission: AuthContext) -> AuthContext:
+        """The same proof judged again by what is known now. Raises `poolmuster.model.access.AuthenticationError`."""
         ...

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def as_file(content: bytes) -> Iterator[str]:
+def memfd(content: bytes) -> Iterator[str]:
     """A path that leads to ``content`` for as long as the block.
 
     The paths that it was read from may lead to other files by now.

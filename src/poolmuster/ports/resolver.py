@@ -4,7 +4,7 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from poolmuster.ports.threads import in_thread
+from poolmuster.ports.threads import run_in_daemon_thread
 
 
 class Resolver(AbstractResolver):
@@ -29,7 +29,7 @@ class Resolver(AbstractResolver):
                 for kind, _, protocol, _, address in found
             ]
 
-        return await in_thread("resolver", look_up)
+        return await run_in_daemon_thread("resolver", look_up)
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 
-class Sharing(Protocol):
+class ReplicationFeed(Protocol):
     """What peers read of this instance (`poolmuster.core.peer_messages` says what the lines mean)."""
 
-    def whole(self) -> AsyncGenerator[bytes, None]:
+    def snapshot(self) -> AsyncGenerator[bytes, None]:
         """All that is listed or remembered here, whoever took it. It ends."""
         ...
 
-    def batch(self, boot_id: str, after: int) -> AsyncGenerator[bytes, None]:
+    def delta(self, boot_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """What was registered here after number ``after`` of the boot ``boot_id``; all, if that is another boot."""
         ...
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(name: str, work: Callable[[], T]) -> T:
+async def run_in_daemon_thread(name: str, work: Callable[[], T]) -> T:
     """What ``work`` returns or raises. Whoever waits can be cancelled at once; the thread goes on by itself.
 
     The event loop's own threads are waited for when it closes, and a resolver that is silent holds one for ten seconds.

@@ -9,14 +9,14 @@ import re
 import ssl
 
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.memory_file import as_file
+from poolmuster.ports.memory_file import memfd
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s.*?-----END \1-----", re.DOTALL)
 _CERTIFICATES = (b"CERTIFICATE", b"X509 CERTIFICATE")
 _KEY_LABEL_END = b"PRIVATE KEY"
 
 
-def trusting_nobody() -> ssl.SSLContext:
+def empty_context() -> ssl.SSLContext:
     """A context under which no server is accepted.
 
     Not `ssl.create_default_context`, which takes an empty file for none and then trusts what the system does.
@@ -28,7 +28,7 @@ def trusting_nobody() -> ssl.SSLContext:
     return context
 
 
-def trusting_the_system() -> ssl.SSLContext:
+def system_context() -> ssl.SSLContext:
     """A context that trusts whom ``SSL_CERT_FILE`` names, or else whom the system does. Raises `InvalidInput`."""
     # OpenSSL itself keeps silent about a file that is not there, and then trusts nobody.
     file = os.environ.get("SSL_CERT_FILE") or None
@@ -43,7 +43,7 @@ def trusting_the_system() -> ssl.SSLContext:
 def parse_authorities(content: bytes) -> ssl.SSLContext:
     """A context that trusts the certificates of a PEM file, and no others. Raises `InvalidInput`."""
     certificates = b"\n".join(_blocks(content, *_CERTIFICATES))
-    context = trusting_nobody()
+    context = empty_context()
     try:
         context.load_verify_locations(cadata=certificates.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
@@ -51,7 +51,7 @@ def parse_authorities(content: bytes) -> ssl.SSLContext:
     return context
 
 
-def parse_pair(certificate: bytes, key: bytes | None = None) -> bytes:
+def parse_key_pair(certificate: bytes, key: bytes | None = None) -> bytes:
     """A client's certificate, with what lies between it and its authority, and its key, as one PEM text.
 
     Without ``key`` the certificate's file has to hold the key as well. Raises `InvalidInput`, which shows nothing of
@@ -66,13 +66,13 @@ def parse_pair(certificate: bytes, key: bytes | None = None) -> bytes:
     if b"ENCRYPTED" in keys[0]:
         raise InvalidInput("the key is encrypted, and nobody is there to give its password: one in the clear is wanted")
     pair = b"\n".join([keys[0], *certificates, b""])
-    show(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pair)
+    load_client_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pair)
     return pair
 
 
-def show(context: ssl.SSLContext, pair: bytes) -> None:
-    """Let ``context`` show what `parse_pair` returned. Raises `InvalidInput`."""
-    with as_file(pair) as path:
+def load_client_certificate(context: ssl.SSLContext, pair: bytes) -> None:
+    """Let ``context`` show what `parse_key_pair` returned. Raises `InvalidInput`."""
+    with memfd(pair) as path:
         try:
             context.load_cert_chain(path, password="")  # never ask on the terminal
         except ssl.SSLError as error:

@@ -57,26 +57,26 @@ class WatchedFiles(Generic[T]):
         self.problem: str | None = None
         self._parse = parse
         self._seen: tuple[bytes, ...] | str | None = None
-        self._judged: tuple[bytes, ...] | str | None = None
+        self._accepted: tuple[bytes, ...] | str | None = None
         self.value = self._load()
 
     @property
-    def unsettled(self) -> bool:
+    def has_unconfirmed_change(self) -> bool:
         """Whether the latest reading brought what no other has confirmed yet."""
-        return self._seen != self._judged
+        return self._seen != self._accepted
 
     def _load(self) -> T:
         """The first reading, which is taken at once. Raises `InvalidInput`, which names the file."""
-        self._seen = self._judged = found = self._read()
+        self._seen = self._accepted = found = self._read()
         return self._parsed(found)
 
     def refresh(self) -> bool:
         """Read the files, and block for as long as that takes. Returns whether the value, or its problem, changed."""
         found = self._read()
         settled, self._seen = found == self._seen, found
-        if not settled or found == self._judged:
+        if not settled or found == self._accepted:
             return False
-        self._judged = found
+        self._accepted = found
         before = self.problem
         try:
             self.value, self.problem = self._parsed(found), None

@@ -7,25 +7,25 @@ import structlog
 
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.discovery import Discovery
-from poolmuster.relay.facts import facts_of
+from poolmuster.relay.facts import document_of
 from poolmuster.relay.heartbeat import (
-    Departing,
-    Failed,
+    DeregisterRequest,
     Heartbeat,
-    Left,
+    HeartbeatAccepted,
+    HeartbeatFailed,
+    HeartbeatGone,
+    HeartbeatRefused,
     Outcome,
     Phase,
-    Refused,
     Register,
-    Renewed,
     Superseded,
     Wait,
 )
 from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.probe import MODELS_LIMIT, ProbeAccess, Prober
 from poolmuster.relay.settings import OnExit, PoolSettings, ProbeSettings
-from poolmuster.relay.status import DiscoveryStatus, PoolCounts, PoolStatus, ServerState, ServerStatus
-from poolmuster.relay.verdict import Finding, Serving, Unfit, Verdict
+from poolmuster.relay.status import DiscoveryStatus, PoolCounts, RelayPoolStatus, ServerState, ServerStatus
+from poolmuster.relay.verdict import Finding, HealthState, Healthy, Unhealthy
 
 PROBE_JITTER = 0.1
 
@@ -68,7 +68,7 @@ class Agent:
         self._said_conflict = False
         self.settings = settings
         self._files = PoolFiles(settings)
-        self._verdict = Verdict(probing.unhealthy_after)
+        self._verdict = HealthState(probing.unhealthy_after)
 
     def adopt(self, settings: PoolSettings) -> None:
         """Go on with other settings of the same pool.
@@ -77,8 +77,8 @@ class Agent:
         """
         if not settings.same_server(self.settings):
             current = self._verdict.current
-            presumed = current if isinstance(current, Serving) else None
-            self._verdict = Verdict(self._probing.unhealthy_after, presumed)
+            presumed = current if isinstance(current, Healthy) else None
+            self._verdict = HealthState(self._probing.unhealthy_after, presumed)
         self.settings = settings
         self._files.follow(settings)
 
@@ -125,15 +125,15 @@ class Agent:
 
     def _conclude(self, finding: Finding) -> None:
         before = self._verdict.current
-        self._verdict.saw(finding)
+        self._verdict.record(finding)
         self._last_probe_at_ms = self._clock.wall_ms()
-        self.counts.probes["good" if isinstance(finding, Serving) else finding.reason.value] += 1
+        self.counts.probes["good" if isinstance(finding, Healthy) else finding.reason.value] += 1
         current = self._verdict.current
         now_ms = self._clock.monotonic_ms()
-        if isinstance(finding, Serving):
-            self._heartbeat.want(now_ms, facts_of(self.settings, self._files.labels, finding.models))
-        elif isinstance(current, Unfit):
-            self._heartbeat.unwant(now_ms, Departing(current.reason, current.detail))
+        if isinstance(finding, Healthy):
+            self._heartbeat.set_document(now_ms, document_of(self.settings, self._files.labels, finding.models))
+        elif isinstance(current, Unhealthy):
+            self._heartbeat.withdraw(now_ms, DeregisterRequest(current.reason, current.detail))
         if before != current:
             self._say_server(current)
         self._wake.set()
@@ -152,7 +152,7 @@ class Agent:
                 outcome = await self._discovery.register(step)
             else:
                 outcome = await self._discovery.deregister(self.settings.key, step)
-                if isinstance(outcome, Left):
+                if isinstance(outcome, HeartbeatGone):
                     self.counts.deregistrations[step.departing.reason.value] += 1
             now_ms = self._clock.monotonic_ms()
             self._heartbeat.ended(now_ms, outcome)
@@ -171,11 +171,11 @@ class Agent:
 
     def _note_outcome(self, url: int, outcome: Outcome, listed_until_ms: int | None, now_ms: int) -> None:
         name = type(outcome).__name__.lower()
-        if isinstance(outcome, Renewed):
+        if isinstance(outcome, HeartbeatAccepted):
             name = "registered" if outcome.created else "renewed"
             self._last_good_at_ms = self._clock.wall_ms()
             self._say_listed(outcome, listed_until_ms, now_ms)
-        if not isinstance(outcome, Left):
+        if not isinstance(outcome, HeartbeatGone):
             self.counts.heartbeats[name] += 1
         self._say_problem(url, outcome)
 
@@ -192,7 +192,7 @@ class Agent:
 
     def _say_server(self, current: Finding | None) -> None:
         key = str(self.settings.key)
-        if isinstance(current, Serving):
+        if isinstance(current, Healthy):
             log.info("The server serves", pool=key, models=[model.id for model in current.models])
             if current.left_out:
                 log.warning(
@@ -204,7 +204,7 @@ class Agent:
         elif current is not None:
             log.warning("The server is down", pool=key, reason=current.reason.value, detail=current.detail)
 
-    def _say_listed(self, outcome: Renewed, listed_until_ms: int | None, now_ms: int) -> None:
+    def _say_listed(self, outcome: HeartbeatAccepted, listed_until_ms: int | None, now_ms: int) -> None:
         key = str(self.settings.key)
         if outcome.created and listed_until_ms is None:
             log.info("The pool is registered", pool=key, url=self._urls[self._heartbeat.url])
@@ -231,18 +231,18 @@ class Agent:
             self._said_problems.clear()
         elif problem != self._said_problems.get(url):
             self._said_problems[url] = problem
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, HeartbeatRefused):
                 log.error("Discovery refuses the pool; tried again at every heartbeat", pool=key, problem=problem)
             else:
                 log.warning("Discovery did not take a heartbeat; tried again soon", pool=key, problem=problem)
 
     @property
-    def status(self) -> PoolStatus:
+    def status(self) -> RelayPoolStatus:
         """How the pool fares now."""
         self._note_phase()
         beat, now_ms = self._heartbeat, self._clock.monotonic_ms()
         listed_until_ms = beat.listed_until_ms if beat.listed(now_ms) else None
-        return PoolStatus(
+        return RelayPoolStatus(
             key=str(self.settings.key),
             relay_id=beat.relay_id,
             phase=self._phase,
@@ -253,7 +253,7 @@ class Agent:
                 url=self._urls[beat.url],
                 listed=listed_until_ms is not None,
                 conflict=beat.conflict(now_ms),
-                refused=isinstance(beat.problem, Refused),
+                refused=isinstance(beat.problem, HeartbeatRefused),
                 problem=None if beat.problem is None else problem_text(beat.problem),
                 last_good_at_ms=self._last_good_at_ms,
                 lease_ends_in_ms=None if listed_until_ms is None else listed_until_ms - now_ms,
@@ -264,18 +264,18 @@ class Agent:
 
     def _server_status(self) -> ServerStatus:
         current, latest = self._verdict.current, self._verdict.latest
-        failed = latest if isinstance(latest, Unfit) else None
+        failed = latest if isinstance(latest, Unhealthy) else None
         state = ServerState.UNKNOWN
         if current is not None:
-            state = ServerState.UP if isinstance(current, Serving) else ServerState.DOWN
+            state = ServerState.UP if isinstance(current, Healthy) else ServerState.DOWN
         return ServerStatus(
             url=self.settings.frontend_url,
             state=state,
             reason=failed.reason if failed else None,
             detail=failed.detail if failed else None,
             failed_probes=self._verdict.failures,
-            models=tuple(model.id for model in current.models) if isinstance(current, Serving) else (),
-            models_left_out=current.left_out if isinstance(current, Serving) else 0,
+            models=tuple(model.id for model in current.models) if isinstance(current, Healthy) else (),
+            models_left_out=current.left_out if isinstance(current, Healthy) else 0,
             last_probe_at_ms=self._last_probe_at_ms,
         )
 
@@ -283,8 +283,8 @@ class Agent:
 def problem_text(outcome: Outcome) -> str | None:
     """What went wrong, for people, or ``None``."""
     match outcome:
-        case Refused(status=status, detail=detail):
+        case HeartbeatRefused(status=status, detail=detail):
             return f"{status}: {detail}"
-        case Failed(detail=detail) | Superseded(detail=detail):
+        case HeartbeatFailed(detail=detail) | Superseded(detail=detail):
             return detail
     return None

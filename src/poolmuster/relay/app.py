@@ -12,32 +12,32 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster import __version__
-from poolmuster.httpd.gate import EntryRules
+from poolmuster.httpd.gate import AccessPolicy
 from poolmuster.httpd.probes import Readiness, exposition, live
-from poolmuster.httpd.resource import Resource
-from poolmuster.httpd.shell import Shell
+from poolmuster.httpd.resource import Endpoint
+from poolmuster.httpd.shell import ErrorMiddleware
 from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound, Unavailable
-from poolmuster.relay.crew import Crew
-from poolmuster.relay.metrics import CrewCollector
+from poolmuster.relay.crew import AgentSupervisor
+from poolmuster.relay.metrics import RelayCollector
 
 
 class RelayPages:
     """The handlers. ``boot_id`` names this run of the relay."""
 
-    def __init__(self, crew: Crew, boot_id: str, registry: CollectorRegistry) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: AgentSupervisor, boot_id: str, registry: CollectorRegistry) -> None:
+        self._supervisor = supervisor
         self._boot_id = boot_id
         self._registry = registry
-        registry.register(CrewCollector(crew))
+        registry.register(RelayCollector(supervisor))
 
     def check_ready(self) -> None:
         """Raise `Unavailable` unless every pool that should be listed is; it tells which is not."""
-        if self._crew.stopping:
+        if self._supervisor.stopping:
             raise Unavailable("This relay is stopping.")
         faults = [
             f"{status.key}: {fault.rstrip('.')}."
-            for status in self._crew.statuses
+            for status in self._supervisor.statuses
             if (fault := status.fault) is not None
         ]
         if faults:
@@ -50,9 +50,9 @@ class RelayPages:
             "program": "relay",
             "version": __version__,
             "instance": self._boot_id,
-            "stopping": self._crew.stopping,
-            "pools_file_problem": self._crew.file_problem,
-            "pools": [{**msgspec.to_builtins(status), "fault": status.fault} for status in self._crew.statuses],
+            "stopping": self._supervisor.stopping,
+            "pools_file_problem": self._supervisor.file_problem,
+            "pools": [{**msgspec.to_builtins(status), "fault": status.fault} for status in self._supervisor.statuses],
         }
         return Response(msgspec.json.encode(document), media_type="application/json")
 
@@ -66,32 +66,32 @@ async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def relay_apps(
-    crew: Crew,
+    supervisor: AgentSupervisor,
     boot_id: str,
     registry: CollectorRegistry,
-    rules: EntryRules,
+    rules: AccessPolicy,
 ) -> tuple[ASGIApp, ASGIApp]:
     """What a relay serves: all of it, and health and metrics by themselves."""
-    gate = rules.gate
-    pages = RelayPages(crew, boot_id, registry)
-    readiness = Readiness(pages.check_ready, gate)
+    authorizer = rules.authorizer
+    pages = RelayPages(supervisor, boot_id, registry)
+    readiness = Readiness(pages.check_ready, authorizer)
     main = [
-        Route("/status", gate.guard(Resource(GET=pages.status), GET=Role.READ)),
-        Route("/metrics", gate.guard(Resource(GET=pages.metrics), GET=Role.READ)),
-        Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=readiness.reasoned)),
+        Route("/status", authorizer.guard(Endpoint(GET=pages.status), GET=Role.READ)),
+        Route("/metrics", authorizer.guard(Endpoint(GET=pages.metrics), GET=Role.READ)),
+        Route("/health/live", Endpoint(GET=live)),
+        Route("/health/ready", Endpoint(GET=readiness.detailed)),
     ]
     health = [
-        Route("/metrics", Resource(GET=pages.metrics)),
-        Route("/health/live", Resource(GET=live)),
-        Route("/health/ready", Resource(GET=readiness.bare)),
+        Route("/metrics", Endpoint(GET=pages.metrics)),
+        Route("/health/live", Endpoint(GET=live)),
+        Route("/health/ready", Endpoint(GET=readiness.minimal)),
     ]
 
     def shell(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:
         router = Router(routes, redirect_slashes=False, default=not_found)
-        return Shell(router, loopback_only=loopback_only, refusals=rules.refusals)
+        return ErrorMiddleware(router, loopback_only=loopback_only, refusals=rules.auth_log)
 
     return (
-        shell(main, gate.guard(_no_such_path), loopback_only=rules.loopback_only),
+        shell(main, authorizer.guard(_no_such_path), loopback_only=rules.loopback_only),
         shell(health, _no_such_path, loopback_only=rules.health_loopback_only),
     )

@@ -12,9 +12,9 @@ from poolmuster.ports.clock import Clock
 from poolmuster.ports.watched_file import WatchedFile
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.pool_files import PoolFiles
-from poolmuster.relay.pools_file import Pools, parse_pools
+from poolmuster.relay.pools_file import PoolSet, parse_pools
 from poolmuster.relay.settings import OnExit, PoolSettings, RelaySettings
-from poolmuster.relay.status import PoolStatus
+from poolmuster.relay.status import RelayPoolStatus
 
 FILE_CHECK_MS = 2_000
 SPREAD_FROM = 16
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 AgentFactory = Callable[[PoolSettings], Agent]
 
 
-class Crew:
+class AgentSupervisor:
     """The agents of a relay. `run` ends when `stop` was called and all have left, or raises what an agent died of."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Crew:
         self._clock = clock
         self._draw = draw
         parse = functools.partial(parse_pools, defaults=settings.defaults, discovery=settings.discovery)
-        first = Pools() if settings.pool is None else Pools((settings.pool,))
+        first = PoolSet() if settings.pool is None else PoolSet((settings.pool,))
         self._file = WatchedFile(settings.pools_file, parse, first)
         self._remarks: tuple[str, ...] = ()
         self._agents: dict[PoolKey, Agent] = {}
@@ -57,7 +57,7 @@ class Crew:
 
     async def run(self) -> None:
         """Keep an agent for each pool until `stop`."""
-        self._arrange(self._file.value.settings)
+        self._reconcile(self._file.value.settings)
         watching = asyncio.create_task(self._watch_file())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -89,7 +89,7 @@ class Crew:
         return tuple(self._agents[key] for key in sorted(self._agents))
 
     @property
-    def statuses(self) -> tuple[PoolStatus, ...]:
+    def statuses(self) -> tuple[RelayPoolStatus, ...]:
         return tuple(agent.status for agent in self.agents)
 
     @property
@@ -107,7 +107,7 @@ class Crew:
             else:
                 log.info("The pools file was read again", pools=len(self._file.value.settings))
                 self._say_remarks()
-                self._arrange(self._file.value.settings)
+                self._reconcile(self._file.value.settings)
 
     def _say_remarks(self) -> None:
         before, self._remarks = self._remarks, self._file.value.remarks
@@ -115,7 +115,7 @@ class Crew:
             if remark not in before:
                 log.warning("The pools file is not taken as it is written", remark=remark)
 
-    def _arrange(self, pools: tuple[PoolSettings, ...]) -> None:
+    def _reconcile(self, pools: tuple[PoolSettings, ...]) -> None:
         if self._stopping.is_set():  # told to while starting: nobody would stop an agent that begins now
             return
         wanted = {pool.key: pool for pool in pools}

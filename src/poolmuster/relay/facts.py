@@ -9,7 +9,7 @@ from poolmuster.relay.settings import PoolSettings
 from poolmuster.relay.verdict import ServedModel
 
 
-def facts_of(settings: PoolSettings, file_labels: Mapping[str, str], models: tuple[ServedModel, ...]) -> bytes:
+def document_of(settings: PoolSettings, file_labels: Mapping[str, str], models: tuple[ServedModel, ...]) -> bytes:
     """The registration without its ``relay_id``, in a form that is equal for equal facts."""
     key = settings.key
     document: dict[str, Any] = {

@@ -23,7 +23,7 @@ from enum import StrEnum
 
 import msgspec
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 
 ATTEMPT_LIMIT_MS = 3_000
 JITTER = 0.1
@@ -58,10 +58,10 @@ def terms_of(lease_ms: int, interval_ms: int) -> Terms:
     return Terms(lease, min(max(interval_ms, 100), lease))
 
 
-class Departing(msgspec.Struct, frozen=True):
+class DeregisterRequest(msgspec.Struct, frozen=True):
     """Why the pool is to leave the list."""
 
-    reason: LeaveReason
+    reason: DeregistrationReason
     detail: str | None = None
 
 
@@ -79,7 +79,7 @@ class Deregister(msgspec.Struct, frozen=True):
 
     url: int
     relay_id: str
-    departing: Departing
+    departing: DeregisterRequest
     timeout_ms: int
 
 
@@ -92,7 +92,7 @@ class Wait(msgspec.Struct, frozen=True):
 Step = Register | Deregister | Wait
 
 
-class Renewed(msgspec.Struct, frozen=True):
+class HeartbeatAccepted(msgspec.Struct, frozen=True):
     """The registration was taken. ``created``: the pool was not in the list before."""
 
     terms: Terms
@@ -100,7 +100,7 @@ class Renewed(msgspec.Struct, frozen=True):
     conflict: bool = False
 
 
-class Left(msgspec.Struct, frozen=True):
+class HeartbeatGone(msgspec.Struct, frozen=True):
     """The deregistration was taken."""
 
 
@@ -110,21 +110,21 @@ class Superseded(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Refused(msgspec.Struct, frozen=True):
+class HeartbeatRefused(msgspec.Struct, frozen=True):
     """The service understood and said no; asking again soon would not help."""
 
     status: int
     detail: str
 
 
-class Failed(msgspec.Struct, frozen=True):
+class HeartbeatFailed(msgspec.Struct, frozen=True):
     """No useful answer. The request may have taken effect all the same."""
 
     detail: str
     retry_after_ms: int | None = None
 
 
-Outcome = Renewed | Left | Superseded | Refused | Failed
+Outcome = HeartbeatAccepted | HeartbeatGone | Superseded | HeartbeatRefused | HeartbeatFailed
 
 
 class Phase(StrEnum):
@@ -149,7 +149,7 @@ class Heartbeat:
         self.terms = Terms()
         self.relay_id = new_id()
         self.url = 0
-        self.problem: Refused | Failed | None = None
+        self.problem: HeartbeatRefused | HeartbeatFailed | None = None
         """What the last attempt met with; nothing while there is nothing to attempt."""
         self.failed_rounds = 0
         self.listed_until_ms: int | None = None
@@ -158,7 +158,7 @@ class Heartbeat:
         """Until when it may be listed: also an attempt without an answer may have been heard."""
         self._conflict_until_ms: int | None = None
         self._facts: bytes | None = None
-        self._departing: Departing | None = None
+        self._departing: DeregisterRequest | None = None
         self._ending = False
         self._due_ms: int | None = None
         self._tried = 0
@@ -181,7 +181,7 @@ class Heartbeat:
         """Whether another relay registered the pool in turn with this one within the last lease."""
         return self._conflict_until_ms is not None and now_ms < self._conflict_until_ms
 
-    def want(self, now_ms: int, facts: bytes) -> None:
+    def set_document(self, now_ms: int, facts: bytes) -> None:
         """The server is up and serves: keep ``facts`` registered."""
         if self._ending:
             return
@@ -189,11 +189,11 @@ class Heartbeat:
             self._departing = None
             self.relay_id = self._new_id()
             self._due_ms = now_ms
-        elif self._facts is None or (facts != self._facts and not self._struggling):
+        elif self._facts is None or (facts != self._facts and not self._is_failing):
             self._due_ms = now_ms
         self._facts = facts
 
-    def unwant(self, now_ms: int, departing: Departing) -> None:
+    def withdraw(self, now_ms: int, departing: DeregisterRequest) -> None:
         """The server is down: see that the pool is not listed."""
         if self._ending:
             return
@@ -208,9 +208,9 @@ class Heartbeat:
         if self.conflict(now_ms):
             self.forget()
         elif self._departing is None:
-            self._depart(now_ms, Departing(LeaveReason.RELAY_STOPPING))
+            self._depart(now_ms, DeregisterRequest(DeregistrationReason.RELAY_STOPPING))
         else:
-            self._hurry(now_ms)
+            self._send_now(now_ms)
 
     def forget(self) -> None:
         """Send nothing more, and leave what is listed to its lease or to another relay. This is final."""
@@ -219,8 +219,8 @@ class Heartbeat:
 
     def next(self, now_ms: int) -> Step:
         """What to do now. A step other than `Wait` is to be answered by `ended` before the next call."""
-        if self._departing is not None and not self._claimed(now_ms):
-            self._gone()
+        if self._departing is not None and not self._maybe_listed(now_ms):
+            self._reset()
         if self._departing is None and self._facts is None:
             return Wait(None)
         if self._due_ms is not None and now_ms < self._due_ms:
@@ -236,14 +236,14 @@ class Heartbeat:
     def ended(self, now_ms: int, outcome: Outcome) -> None:
         """What came of the step last given out."""
         step, self._step = self._step, None
-        if isinstance(step, Register) and not isinstance(outcome, (Refused, Superseded)):
+        if isinstance(step, Register) and not isinstance(outcome, (HeartbeatRefused, Superseded)):
             self._claimed_until_ms = now_ms + self.terms.lease_ms
         match outcome:
-            case Renewed():
+            case HeartbeatAccepted():
                 self._renewed(now_ms, outcome, step)
-            case Left():
-                self._settled()
-                self._gone()
+            case HeartbeatGone():
+                self._clear_errors()
+                self._reset()
             case Superseded() if isinstance(step, Register) and not self._superseded:
                 self.relay_id = self._new_id()
                 self._superseded = True
@@ -251,43 +251,43 @@ class Heartbeat:
             case Superseded():
                 if isinstance(step, Register):
                     self.relay_id = self._new_id()
-                self._refused(now_ms, Refused(409, outcome.detail))
-            case Refused():
+                self._refused(now_ms, HeartbeatRefused(409, outcome.detail))
+            case HeartbeatRefused():
                 self._refused(now_ms, outcome)
-            case Failed():
+            case HeartbeatFailed():
                 self._failed(now_ms, outcome)
         if isinstance(step, Register) and self._departing is not None:
-            self._hurry(now_ms)
+            self._send_now(now_ms)
 
     @property
-    def _struggling(self) -> bool:
-        return isinstance(self.problem, Failed)
+    def _is_failing(self) -> bool:
+        return isinstance(self.problem, HeartbeatFailed)
 
-    def _claimed(self, now_ms: int) -> bool:
+    def _maybe_listed(self, now_ms: int) -> bool:
         return self._claimed_until_ms is not None and now_ms < self._claimed_until_ms
 
-    def _depart(self, now_ms: int, departing: Departing) -> None:
-        if self._step is not None or self._claimed(now_ms):
+    def _depart(self, now_ms: int, departing: DeregisterRequest) -> None:
+        if self._step is not None or self._maybe_listed(now_ms):
             self._departing = departing
-            self._hurry(now_ms)
+            self._send_now(now_ms)
         else:
             self.problem = None
 
-    def _hurry(self, now_ms: int) -> None:
+    def _send_now(self, now_ms: int) -> None:
         self._due_ms, self._tried = now_ms, 0
 
-    def _settled(self) -> None:
+    def _clear_errors(self) -> None:
         self.problem = None
         self.failed_rounds = self._tried = 0
         self._superseded = False
 
-    def _gone(self) -> None:
+    def _reset(self) -> None:
         self._departing = self.problem = None
         self.listed_until_ms = self._claimed_until_ms = self._conflict_until_ms = None
         self.relay_id = self._new_id()
 
-    def _renewed(self, now_ms: int, outcome: Renewed, step: Register | Deregister | None) -> None:
-        self._settled()
+    def _renewed(self, now_ms: int, outcome: HeartbeatAccepted, step: Register | Deregister | None) -> None:
+        self._clear_errors()
         self.terms = outcome.terms
         self.listed_until_ms = self._started_ms + self.terms.lease_ms
         self._claimed_until_ms = now_ms + self.terms.lease_ms
@@ -299,14 +299,14 @@ class Heartbeat:
         else:
             self._due_ms = self._started_ms + int(self.terms.spacing_ms * (1 - JITTER * self._draw()))
 
-    def _refused(self, now_ms: int, outcome: Refused) -> None:
+    def _refused(self, now_ms: int, outcome: HeartbeatRefused) -> None:
         self.problem = outcome
         self._superseded = False
         self._tried = 0
         self.url = (self.url + 1) % self._urls
         self._due_ms = now_ms + self._pause(now_ms, self.terms.spacing_ms)
 
-    def _failed(self, now_ms: int, outcome: Failed) -> None:
+    def _failed(self, now_ms: int, outcome: HeartbeatFailed) -> None:
         self.problem = outcome
         self.url = (self.url + 1) % self._urls
         self._tried += 1

@@ -9,15 +9,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from poolmuster.relay.crew import Crew
+from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.status import ServerState
 
 
-class CrewCollector(Collector):
+class RelayCollector(Collector):
     """What a scrape finds."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: AgentSupervisor) -> None:
+        self._supervisor = supervisor
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: with no description the registry does not collect at registration."""
@@ -30,7 +30,7 @@ class CrewCollector(Collector):
         yield GaugeMetricFamily(
             "poolmuster_relay_pools_file_usable",
             "1 unless the pools file cannot be used, and what it last held is",
-            float(self._crew.file_problem is None),
+            float(self._supervisor.file_problem is None),
         )
 
     def _gauges(self) -> Iterator[Metric]:
@@ -44,7 +44,7 @@ class CrewCollector(Collector):
         conflict = GaugeMetricFamily(
             "poolmuster_relay_pool_conflict", "1 while another relay registers the pool in turn", labels=["pool"]
         )
-        for status in self._crew.statuses:
+        for status in self._supervisor.statuses:
             up.add_metric([status.key], float(status.server.state is ServerState.UP))
             listed.add_metric([status.key], float(status.discovery.listed))
             refused.add_metric([status.key], float(status.discovery.refused))
@@ -70,7 +70,7 @@ class CrewCollector(Collector):
             "Times the pool had left the list while it should be listed",
             labels=["pool"],
         )
-        for agent in self._crew.agents:
+        for agent in self._supervisor.agents:
             key = str(agent.settings.key)
             for family, counter in (
                 (beats, agent.counts.heartbeats),

@@ -2,7 +2,7 @@
 
 import ssl
 
-from poolmuster.ports.trust import parse_authorities, trusting_nobody
+from poolmuster.ports.trust import empty_context, parse_authorities
 from poolmuster.ports.watched_file import WatchedFile, parse_token
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.settings import PoolSettings
@@ -27,7 +27,7 @@ class PoolFiles:
         if self._token.path != settings.token_file:
             self._token = WatchedFile(settings.token_file, parse_token, None)
         if self._tls.path != settings.ca_cert:
-            nobody = None if settings.ca_cert is None else trusting_nobody()
+            nobody = None if settings.ca_cert is None else empty_context()
             self._tls = WatchedFile(settings.ca_cert, parse_authorities, nobody)
 
     @property

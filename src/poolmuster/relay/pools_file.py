@@ -23,9 +23,9 @@ from typing import Any
 
 import msgspec
 
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 from poolmuster.model.key import PoolKey, check_key
-from poolmuster.model.registration import url_fault
+from poolmuster.model.registration import validate_url
 from poolmuster.relay.addresses import server_root, unreachable_announcement
 from poolmuster.relay.settings import PoolDefaults, PoolSettings
 
@@ -58,14 +58,14 @@ class PoolsDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pools: list[PoolEntry] = []
 
 
-class Pools(msgspec.Struct, frozen=True):
+class PoolSet(msgspec.Struct, frozen=True):
     """The pools of a file, in its order; ``remarks`` say for people what was taken otherwise than it was written."""
 
     settings: tuple[PoolSettings, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
-def parse_pools(content: bytes, defaults: PoolDefaults, discovery: tuple[str, ...]) -> Pools:
+def parse_pools(content: bytes, defaults: PoolDefaults, discovery: tuple[str, ...]) -> PoolSet:
     """What a file says, completed by ``defaults``. Raises `InvalidInput`, naming what is wrong."""
     document = _decode(content)
     if len(document.pools) > POOLS_LIMIT:
@@ -77,7 +77,7 @@ def parse_pools(content: bytes, defaults: PoolDefaults, discovery: tuple[str, ..
         if settings.key in pools:
             raise _wrong(f"/pools/{index}", f"the pool {settings.key} stands in the file twice")
         pools[settings.key] = settings
-    return Pools(tuple(pools.values()), _remarks(document))
+    return PoolSet(tuple(pools.values()), _remarks(document))
 
 
 def check_announcement(settings: PoolSettings, discovery: tuple[str, ...], pointer: str) -> None:
@@ -111,7 +111,7 @@ def _settings(entry: PoolEntry, defaults: PoolDefaults, pointer: str) -> PoolSet
         check_key(key)
     except InvalidInput as error:
         raise InvalidInput(
-            error.detail, tuple(Fault(pointer + each.pointer, each.detail) for each in error.faults)
+            error.detail, tuple(FieldError(pointer + each.pointer, each.detail) for each in error.field_errors)
         ) from error
     frontend_url = _root(entry.frontend, pointer + "/frontend")
     health_path = entry.health_path if entry.health_path is not None else defaults.health_path
@@ -147,7 +147,7 @@ def health_path_fault(path: str) -> str | None:
 
 
 def _root(url: str, pointer: str) -> str:
-    if (fault := url_fault(url)) is not None:
+    if (fault := validate_url(url)) is not None:
         raise _wrong(pointer, fault)
     return server_root(url)[0]
 
@@ -162,4 +162,4 @@ def _remarks(document: PoolsDocument) -> tuple[str, ...]:
 
 
 def _wrong(pointer: str, detail: str) -> InvalidInput:
-    return InvalidInput("has a pool that is not valid.", (Fault(pointer, detail),))
+    return InvalidInput("has a pool that is not valid.", (FieldError(pointer, detail),))

@@ -16,8 +16,8 @@ from yarl import URL
 
 from poolmuster.client.reading import read_body
 from poolmuster.client.reasons import reason_of
-from poolmuster.model.change import LeaveReason
-from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
+from poolmuster.model.change import DeregistrationReason
+from poolmuster.relay.verdict import Finding, Healthy, ServedModel, Unhealthy
 
 BODY_LIMIT_BYTES = 4 * 1024 * 1024
 STATUS_BODY_LIMIT_BYTES = 64 * 1024
@@ -49,9 +49,9 @@ class Listed(msgspec.Struct, frozen=True):
 class _Unfit(Exception):
     """Ends a probe early."""
 
-    def __init__(self, reason: LeaveReason, detail: str) -> None:
+    def __init__(self, reason: DeregistrationReason, detail: str) -> None:
         super().__init__(detail)
-        self.unfit = Unfit(reason, detail)
+        self.unfit = Unhealthy(reason, detail)
 
 
 class Prober:
@@ -68,24 +68,24 @@ class Prober:
         except _Unfit as ending:
             return ending.unfit
         except TimeoutError:
-            return Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"no whole answer within {timeout_s:g} s")
+            return Unhealthy(DeregistrationReason.FRONTEND_UNHEALTHY, f"no whole answer within {timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"cannot be reached: {reason_of(error)}")
+            return Unhealthy(DeregistrationReason.FRONTEND_UNHEALTHY, f"cannot be reached: {reason_of(error)}")
 
     async def _look(self, access: ProbeAccess) -> Finding:
         status, _ = await self._get(access, access.health_path, body=False)
         if status != HTTP_NOT_FOUND and not HTTP_OK <= status < 300:
-            raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{access.health_path} answered {status}")
+            raise _Unfit(DeregistrationReason.FRONTEND_UNHEALTHY, f"{access.health_path} answered {status}")
         status, body = await self._get(access, "/v1/models", body=True)
         if status != HTTP_OK:
-            raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/v1/models answered {status}")
+            raise _Unfit(DeregistrationReason.FRONTEND_UNHEALTHY, f"/v1/models answered {status}")
         listed = parse_models(body)
         if not listed.models:
-            raise _Unfit(LeaveReason.NO_MODELS, "/v1/models lists none")
+            raise _Unfit(DeregistrationReason.NO_MODELS, "/v1/models lists none")
         ready = await self._ready(access, listed.models)
         if not ready:
-            raise _Unfit(LeaveReason.NO_MODELS, f"none of the {len(listed.models)} listed models is ready")
-        return Serving(ready, listed.left_out)
+            raise _Unfit(DeregistrationReason.NO_MODELS, f"none of the {len(listed.models)} listed models is ready")
+        return Healthy(ready, listed.left_out)
 
     async def _ready(self, access: ProbeAccess, listed: tuple[ServedModel, ...]) -> tuple[ServedModel, ...]:
         slots = asyncio.Semaphore(READY_AT_ONCE)
@@ -120,7 +120,7 @@ class Prober:
                 return response.status, b""
             content = await read_body(response, BODY_LIMIT_BYTES)
         if content is None:
-            raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"{path} answered more than {BODY_LIMIT_BYTES} bytes")
+            raise _Unfit(DeregistrationReason.FRONTEND_UNHEALTHY, f"{path} answered more than {BODY_LIMIT_BYTES} bytes")
         return HTTP_OK, content
 
 
@@ -132,10 +132,10 @@ def parse_models(body: bytes) -> Listed:
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/v1/models did not answer JSON: {error}") from error
+        raise _Unfit(DeregistrationReason.FRONTEND_UNHEALTHY, f"/v1/models did not answer JSON: {error}") from error
     entries = document.get("data") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise _Unfit(LeaveReason.FRONTEND_UNHEALTHY, "/v1/models did not answer a list of models")
+        raise _Unfit(DeregistrationReason.FRONTEND_UNHEALTHY, "/v1/models did not answer a list of models")
     models: dict[str, ServedModel] = {}
     for entry in entries[:MODELS_LIMIT]:
         if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str) and model_id:

@@ -3,8 +3,8 @@
 import msgspec
 
 from poolmuster.client.api import DiscoveryApi
-from poolmuster.client.errors import BadAnswer, NotReady, Unreachable
-from poolmuster.client.errors import Refused as OddAnswer
+from poolmuster.client.errors import InvalidResponse, NotReady, Unreachable
+from poolmuster.client.errors import UnexpectedStatus as OddAnswer
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import Session
 from poolmuster.model.errors import (
@@ -12,7 +12,7 @@ from poolmuster.model.errors import (
     InvalidInput,
     LimitReached,
     PoolmusterError,
-    RelayLeft,
+    RelayDeregistered,
     RequestTimeout,
     Unauthenticated,
     Unavailable,
@@ -21,12 +21,12 @@ from poolmuster.model.key import PoolKey
 from poolmuster.relay.facts import with_relay_id
 from poolmuster.relay.heartbeat import (
     Deregister,
-    Failed,
-    Left,
+    HeartbeatAccepted,
+    HeartbeatFailed,
+    HeartbeatGone,
+    HeartbeatRefused,
     Outcome,
-    Refused,
     Register,
-    Renewed,
     Superseded,
     terms_of,
 )
@@ -35,7 +35,7 @@ ANSWER_LIMIT_BYTES = 1024 * 1024
 HTTP_SERVER_ERROR = 500
 
 
-class Services:
+class DiscoveryClient:
     """`poolmuster.relay.discovery.Discovery` over ``session``, which is the caller's."""
 
     def __init__(self, session: Session, settings: ClientSettings) -> None:
@@ -55,7 +55,7 @@ class Services:
         except PoolmusterError as error:
             return outcome_of(error)
         terms = terms_of(taken.lease.duration_ms, taken.lease.heartbeat_interval_ms)
-        return Renewed(terms, created=taken.created, conflict=taken.conflict)
+        return HeartbeatAccepted(terms, created=taken.created, conflict=taken.conflict)
 
     async def deregister(self, key: PoolKey, step: Deregister) -> Outcome:
         """Take one pool off the list, within the step's time."""
@@ -70,22 +70,24 @@ class Services:
             )
         except PoolmusterError as error:
             return outcome_of(error)
-        return Left()
+        return HeartbeatGone()
 
 
 def outcome_of(error: PoolmusterError) -> Outcome:
     """What an error of a call means for the heartbeat."""
     match error:
-        case RelayLeft():
+        case RelayDeregistered():
             return Superseded(error.detail)
         case Unreachable() | RequestTimeout():
-            return Failed(error.detail)
+            return HeartbeatFailed(error.detail)
         case NotReady() | LimitReached() | Unavailable():
-            return Failed(error.detail, error.retry_after_s * 1000)
+            return HeartbeatFailed(error.detail, error.retry_after_s * 1000)
         case OddAnswer(http_status=status) if status < HTTP_SERVER_ERROR:
-            return Refused(status, error.detail)
-    if isinstance(error, BadAnswer) or error.status >= HTTP_SERVER_ERROR:
-        return Failed(error.detail)
+            return HeartbeatRefused(status, error.detail)
+    if isinstance(error, InvalidResponse) or error.status >= HTTP_SERVER_ERROR:
+        return HeartbeatFailed(error.detail)
     if isinstance(error, Unauthenticated | Forbidden):
-        return Refused(error.status, f"{error.detail} What is shown there is what --token-file or --client-cert holds.")
-    return Refused(error.status, error.line if isinstance(error, InvalidInput) else error.detail)
+        return HeartbeatRefused(
+            error.status, f"{error.detail} What is shown there is what --token-file or --client-cert holds."
+        )
+    return HeartbeatRefused(error.status, error.line if isinstance(error, InvalidInput) else error.detail)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.relay.heartbeat import Phase
 
 
@@ -25,7 +25,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     state: ServerState
-    reason: LeaveReason | None = None
+    reason: DeregistrationReason | None = None
     detail: str | None = None
     failed_probes: int = 0
     models: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class DiscoveryStatus(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval_ms: int
 
 
-class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+class RelayPoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One pool of a relay. ``file_problems`` name files of which the last good content is in use."""
 
     key: str

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 
 
 class ServedModel(msgspec.Struct, frozen=True):
@@ -12,42 +12,42 @@ class ServedModel(msgspec.Struct, frozen=True):
     context_window: int | None = None
 
 
-class Serving(msgspec.Struct, frozen=True):
+class Healthy(msgspec.Struct, frozen=True):
     """A good probe: at least one model, sorted by id, each once. ``left_out`` entries of the list were not read."""
 
     models: tuple[ServedModel, ...]
     left_out: int = 0
 
 
-class Unfit(msgspec.Struct, frozen=True):
+class Unhealthy(msgspec.Struct, frozen=True):
     """A failed probe, and why nobody should be sent to this server now."""
 
-    reason: LeaveReason
+    reason: DeregistrationReason
     detail: str
 
 
-Finding = Serving | Unfit
+Finding = Healthy | Unhealthy
 
 
-class Verdict:
+class HealthState:
     """Up with the first good probe, down with ``unhealthy_after`` failed ones in a row; till then the last models hold.
 
     ``current`` is ``None`` before the first probe has ended, unless it begins as ``presumed``: up till it is found out.
     """
 
-    def __init__(self, unhealthy_after: int, presumed: Serving | None = None) -> None:
+    def __init__(self, unhealthy_after: int, presumed: Healthy | None = None) -> None:
         self._unhealthy_after = unhealthy_after
         self.failures = 0
         self.latest: Finding | None = None
         self.current: Finding | None = presumed
 
-    def saw(self, finding: Finding) -> None:
+    def record(self, finding: Finding) -> None:
         """Take in how a probe ended."""
         self.latest = finding
-        if isinstance(finding, Serving):
+        if isinstance(finding, Healthy):
             self.failures = 0
             self.current = finding
             return
         self.failures += 1
-        if not isinstance(self.current, Serving) or self.failures >= self._unhealthy_after:
+        if not isinstance(self.current, Healthy) or self.failures >= self._unhealthy_after:
             self.current = finding

@@ -4,15 +4,15 @@ import msgspec
 
 from poolmuster.model.wire import RouterReplica
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.sharing import Sharing
+from poolmuster.ports.sharing import ReplicationFeed
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.service.projection import Projection
+from poolmuster.service.projection import Catalog
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 
 
-class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What ``GET /status`` says that never changes. Instants are wall clock."""
 
     boot_id: str
@@ -33,23 +33,23 @@ class Instance:
     def __init__(
         self,
         *,
-        facts: InstanceFacts,
+        facts: InstanceInfo,
         clock: Clock,
         store: RegistrationStore,
-        projection: Projection,
+        catalog: Catalog,
         registrar: Registrar,
         views: Views,
         publisher: Publisher,
-        sharing: Sharing | None = None,
+        sharing: ReplicationFeed | None = None,
     ) -> None:
-        self.facts = facts
+        self.info = facts
         self.clock = clock
         self.store = store
-        self.projection = projection
+        self.catalog = catalog
         self.registrar = registrar
         self.views = views
         self.publisher = publisher
-        self.sharing = sharing
+        self.replication_feed = sharing
         """What peers read, where there are to be any."""
         self.stopping = False
         self.stopping_streams = False

@@ -10,45 +10,45 @@ from collections.abc import Callable
 import msgspec
 
 from poolmuster.core.conflicts import ConflictSpan
-from poolmuster.core.history import History
-from poolmuster.core.listing import Listing
-from poolmuster.core.reading import Reading
-from poolmuster.core.roster import Roster, Step
-from poolmuster.model.change import Cause, Change, ChangeKind, Removal
+from poolmuster.core.history import ChangeLog
+from poolmuster.core.listing import RecordList
+from poolmuster.core.reading import SourceUpdate
+from poolmuster.core.roster import LeaseEvent, LeaseTable
+from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
 from poolmuster.model.key import PoolKey
-from poolmuster.model.source import Source, is_complete
+from poolmuster.model.source import SourceInfo, is_complete
 from poolmuster.model.wire import Conflict, LeaseStatus
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 
-ENDS_A_TURN = 100
+EXPIRY_BATCH = 100
 """How many leases end in one turn of the event loop; the rest waits for the next, a millisecond later."""
 
 REMOVALS_LIMIT = 20_000
 REMOVALS_KEPT_MS = 3_600_000
-FORGET_EVERY_MS = 60_000
+EVICT_EVERY_MS = 60_000
 
 
 class Completeness(msgspec.Struct, frozen=True):
     """Whether the list is complete, and the sources that say so."""
 
     complete: bool
-    sources: tuple[Source, ...]
+    sources: tuple[SourceInfo, ...]
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Equal for two moments between which watchers need not be told anything."""
-        return tuple(source.identity for source in self.sources)
+        return tuple(source.state_key for source in self.sources)
 
 
-class Observations(msgspec.Struct):
+class Hooks(msgspec.Struct):
     """Hooks for metrics and logs; each is called at once and must be quick."""
 
     on_change: Callable[[Change], None]
     on_conflict: Callable[[PoolKey, tuple[str, ...]], None]
 
 
-class Projection:
+class Catalog:
     """The list of one instance, under its boot id."""
 
     def __init__(
@@ -57,81 +57,83 @@ class Projection:
         boot_id: str,
         clock: Clock,
         store: RegistrationStore,
-        history: History,
+        change_log: ChangeLog,
         wake: Callable[[], None],
-        observations: Observations,
+        hooks: Hooks,
     ) -> None:
         self.boot_id = boot_id
         self._clock = clock
         self._store = store
         self._wake = wake
-        self._observations = observations
-        self.history = history
-        self.listing = Listing()
-        self.roster = Roster()
+        self._hooks = hooks
+        self.change_log = change_log
+        self.pools = RecordList()
+        self.leases = LeaseTable()
         self._removals: OrderedDict[PoolKey, tuple[int, Removal]] = OrderedDict()
         self._cluster_pools: dict[str, int] = {}
         self._forgotten_ms = clock.monotonic_ms()
         store.attach(self, self.refresh)
-        self._told = Completeness(False, ())
-        self._told = self._look()
+        self._announced = Completeness(False, ())
+        self._announced = self._look()
 
     @property
     def revision(self) -> str:
         """``BOOT.N``, N being the number of the latest change."""
-        return f"{self.boot_id}.{self.history.number}"
+        return f"{self.boot_id}.{self.change_log.number}"
 
-    def observe(self, reading: Reading) -> bool:
+    def observe(self, update: SourceUpdate) -> bool:
         """Take in what the store read (`poolmuster.ports.store.StoreObserver`)."""
         now_ms = self._clock.monotonic_ms()
-        steps = self.roster.apply(reading)
-        ended = self.roster.end_leases(reading.started_ms, ENDS_A_TURN) if reading.ends_leases else []
+        steps = self.leases.apply(update)
+        ended = self.leases.expire(update.started_ms, EXPIRY_BATCH) if update.expire else []
         steps += ended
         for step in steps:
             self._record(step, now_ms)
-        if self.roster.new_conflicts:
-            self._tell_conflicts(now_ms)
-        if now_ms - self._forgotten_ms > FORGET_EVERY_MS:
-            self._forget(now_ms)
+        if self.leases.new_conflicts:
+            self._report_conflicts(now_ms)
+        if now_ms - self._forgotten_ms > EVICT_EVERY_MS:
+            self._evict(now_ms)
         if steps:
             self._wake()
-        return reading.ends_leases and self.roster.any_over(reading.started_ms)
+        return update.expire and self.leases.has_expired(update.started_ms)
 
-    def lists(self, key: PoolKey) -> bool:
+    def is_live(self, key: PoolKey) -> bool:
         """Whether the pool is live."""
-        return self.roster.get(key) is not None
+        return self.leases.get(key) is not None
 
-    def next_end_ms(self) -> int | None:
+    def next_expiry_ms(self) -> int | None:
         """When a lease could end next."""
-        return self.roster.next_end_ms()
+        return self.leases.next_expiry_ms()
 
-    def _record(self, step: Step, now_ms: int) -> None:
+    def _record(self, step: LeaseEvent, now_ms: int) -> None:
         pool = step.after or step.before
         assert pool is not None, "a step is about a pool"
         at_ms = self._clock.wall_ms()
         removal = None
         if step.after is not None:
-            self.listing.put(step.after)
+            self.pools.put(step.after)
         else:
-            self.listing.remove(pool.key)
+            self.pools.remove(pool.key)
             removal = self._remove(step, pool.key, now_ms, at_ms)
         if step.kind is ChangeKind.ADDED:
             self._removals.pop(pool.key, None)
             self._count_cluster(pool.key, 1)
         self._append(
             Change(
-                number=self.history.number + 1,
+                number=self.change_log.number + 1,
                 kind=step.kind,
                 at_ms=at_ms,
-                clock_ms=now_ms,
+                monotonic_ms=now_ms,
                 before=step.before,
                 after=step.after,
                 removal=removal,
             )
         )
 
-    def _remove(self, step: Step, key: PoolKey, now_ms: int, at_ms: int) -> Removal:
-        removal = Removal(cause=step.cause or Cause.UNLISTED, reason=step.reason, detail=step.detail, at_ms=at_ms)
+    def _remove(self, step: LeaseEvent, key: PoolKey, now_ms: int, at_ms: int) -> Removal:
+        removal = Removal(
+            cause=step.cause or RemovalCause.UNLISTED, reason=step.reason, detail=step.detail, at_ms=at_ms
+        )
         self._count_cluster(key, -1)
         self._removals[key] = (now_ms, removal)
         if len(self._removals) > REMOVALS_LIMIT:
@@ -139,8 +141,8 @@ class Projection:
         return removal
 
     def _append(self, change: Change) -> None:
-        self.history.append(change)
-        self._observations.on_change(change)
+        self.change_log.append(change)
+        self._hooks.on_change(change)
 
     def _count_cluster(self, key: PoolKey, by: int) -> None:
         count = self._cluster_pools.get(key.cluster_id, 0) + by
@@ -149,15 +151,15 @@ class Projection:
         else:
             del self._cluster_pools[key.cluster_id]
 
-    def _tell_conflicts(self, now_ms: int) -> None:
-        for key in self.roster.new_conflicts:
-            span = self.roster.conflict(key, now_ms)
-            self._observations.on_conflict(key, span.relay_ids if span else ())
-        self.roster.new_conflicts.clear()
+    def _report_conflicts(self, now_ms: int) -> None:
+        for key in self.leases.new_conflicts:
+            span = self.leases.conflict(key, now_ms)
+            self._hooks.on_conflict(key, span.relay_ids if span else ())
+        self.leases.new_conflicts.clear()
 
-    def _forget(self, now_ms: int) -> None:
+    def _evict(self, now_ms: int) -> None:
         self._forgotten_ms = now_ms
-        self.roster.forget(now_ms)
+        self.leases.evict(now_ms)
         while self._removals:
             key = next(iter(self._removals))
             if now_ms - self._removals[key][0] < REMOVALS_KEPT_MS:
@@ -166,25 +168,25 @@ class Projection:
 
     def _look(self) -> Completeness:
         sources = self._store.sources(self._clock.monotonic_ms())
-        if sources is self._told.sources:
+        if sources is self._announced.sources:
             # A store that has nothing new to say gives the same tuple; every answer asks.
-            return self._told
+            return self._announced
         return Completeness(is_complete(sources), sources)
 
     def completeness(self) -> Completeness:
         """Whether the list is complete right now. Tells watchers first, where that is news to them."""
         now = self._look()
-        if now is self._told:
+        if now is self._announced:
             return now
-        told, self._told = self._told, now
+        told, self._announced = self._announced, now
         if now.identity != told.identity:
             at_ms, clock_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
             self._append(
                 Change(
-                    number=self.history.number + 1,
+                    number=self.change_log.number + 1,
                     kind=ChangeKind.COMPLETENESS,
                     at_ms=at_ms,
-                    clock_ms=clock_ms,
+                    monotonic_ms=clock_ms,
                     sources=now.sources,
                 )
             )
@@ -219,10 +221,10 @@ class Projection:
 
     def lease(self, key: PoolKey) -> LeaseStatus | None:
         """The lease of a listed pool."""
-        entry = self.roster.get(key)
+        entry = self.leases.get(key)
         if entry is None:
             return None
-        left_ms = self.roster.ends_in_ms(entry, self._clock.monotonic_ms())
+        left_ms = self.leases.remaining_ms(entry, self._clock.monotonic_ms())
         return LeaseStatus(
             duration_ms=entry.lease_ms,
             ends_at_ms=self._clock.wall_ms() + left_ms,
@@ -231,16 +233,16 @@ class Projection:
 
     def conflicts(self) -> dict[PoolKey, Conflict]:
         """Every conflict there is now, with wall-clock times."""
-        lease_now_ms = self.roster.lease_time_ms(self._clock.monotonic_ms())
-        return {key: self._shown(span) for key, span in self.roster.conflicts.all(lease_now_ms).items()}
+        lease_now_ms = self.leases.lease_time_ms(self._clock.monotonic_ms())
+        return {key: self._shown(span) for key, span in self.leases.conflicts.all(lease_now_ms).items()}
 
     def conflict(self, key: PoolKey) -> Conflict | None:
         """The conflict over ``key``, if there is one now."""
-        span = self.roster.conflict(key, self._clock.monotonic_ms())
+        span = self.leases.conflict(key, self._clock.monotonic_ms())
         return None if span is None else self._shown(span)
 
     def _shown(self, span: ConflictSpan) -> Conflict:
-        to_wall_ms = self._clock.wall_ms() - self.roster.lease_time_ms(self._clock.monotonic_ms())
+        to_wall_ms = self._clock.wall_ms() - self.leases.lease_time_ms(self._clock.monotonic_ms())
         return Conflict(
             relay_ids=span.relay_ids, since_at_ms=span.since_ms + to_wall_ms, last_at_ms=span.last_ms + to_wall_ms
         )

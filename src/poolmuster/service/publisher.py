@@ -16,7 +16,7 @@ BATCH = 50
 KEEP_ALIVE_EVERY_MS = 500
 
 
-class Waiter(Protocol):
+class Subscriber(Protocol):
     """One watcher, as the publisher sees it."""
 
     def wake(self) -> None:
@@ -28,14 +28,14 @@ class Waiter(Protocol):
         ...
 
 
-class Group(Protocol):
+class SubscriberGroup(Protocol):
     """Watchers that see the same things."""
 
-    def has_news(self) -> bool:
+    def poll(self) -> bool:
         """Whether anything happened since the last call that its watchers should see."""
         ...
 
-    def waiters(self) -> Iterable[Waiter]:
+    def subscribers(self) -> Iterable[Subscriber]:
         """Its watchers."""
         ...
 
@@ -48,7 +48,7 @@ class Publisher:
         self._on_published = on_published
         self._news = asyncio.Event()
         self._news_since_ms: int | None = None
-        self.groups: set[Group] = set()
+        self.groups: set[SubscriberGroup] = set()
 
     def wake(self) -> None:
         """There is news. Cheap; any number of calls before the next round make one round."""
@@ -64,15 +64,15 @@ class Publisher:
             since_ms, self._news_since_ms = self._news_since_ms, None
             woken = 0
             for group in list(self.groups):
-                if group.has_news():
+                if group.poll():
                     woken = await self._wake_all(group, woken)
                 # Holding ten thousand new changes against one filter takes 8 ms.
                 await asyncio.sleep(0)
             if since_ms is not None:
                 self._on_published(self._clock.monotonic_ms() - since_ms)
 
-    async def _wake_all(self, group: Group, woken: int) -> int:
-        for waiter in list(group.waiters()):
+    async def _wake_all(self, group: SubscriberGroup, woken: int) -> int:
+        for waiter in list(group.subscribers()):
             waiter.wake()
             woken += 1
             if woken % BATCH == 0:
@@ -86,7 +86,7 @@ class Publisher:
             now_ms = self._clock.monotonic_ms()
             looked_at = 0
             for group in list(self.groups):
-                for waiter in list(group.waiters()):
+                for waiter in list(group.subscribers()):
                     waiter.wake_if_due(now_ms)
                     looked_at += 1
                     if looked_at % BATCH == 0:
@@ -95,5 +95,5 @@ class Publisher:
     def wake_everyone(self) -> None:
         """Wake every watcher at once, for the end of the service."""
         for group in self.groups:
-            for waiter in group.waiters():
+            for waiter in group.subscribers():
                 waiter.wake()

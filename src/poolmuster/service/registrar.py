@@ -11,14 +11,14 @@ from hashlib import blake2b
 import msgspec
 
 from poolmuster.model.access import Principal
-from poolmuster.model.change import Departure
+from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import Forbidden, LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration, parse_registration
-from poolmuster.model.wire import LeaseTerms, Registered, RouterReplica
+from poolmuster.model.wire import LeaseTerms, RegistrationResponse, RouterReplica
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.service.projection import Projection
+from poolmuster.service.projection import Catalog
 
 
 class RegistrarLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +29,10 @@ class RegistrarLimits(msgspec.Struct, frozen=True, kw_only=True):
     registrations_bytes: int
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
+class RegistrationResult(msgspec.Struct, frozen=True, gc=False):
     """What was taken in: the answer, whose it is, and whether the pool was not listed here before."""
 
-    answer: Registered
+    answer: RegistrationResponse
     key: PoolKey
     created: bool
 
@@ -45,7 +45,7 @@ class Registrar:
         *,
         clock: Clock,
         store: RegistrationStore,
-        projection: Projection,
+        catalog: Catalog,
         limits: RegistrarLimits,
         lease_ms: int,
         heartbeat_interval_ms: int,
@@ -53,111 +53,111 @@ class Registrar:
     ) -> None:
         self._clock = clock
         self._store = store
-        self._projection = projection
+        self._catalog = catalog
         self._limits = limits
         self._lease_ms = lease_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._routers = routers
-        self._taken: dict[bytes, Registration] = {}
+        self._parse_cache: dict[bytes, Registration] = {}
         self._digests: OrderedDict[PoolKey, bytes] = OrderedDict()
-        self._taken_bytes = 0
-        self._awaited: dict[PoolKey, tuple[int, int]] = {}
+        self._parse_cache_bytes = 0
+        self._pending: dict[PoolKey, tuple[int, int]] = {}
         """Stored and not listed yet, as a store that is read from time to time lags: size, and until when."""
 
-    async def take(self, body: bytes, principal: Principal) -> Taken:
+    async def register_body(self, body: bytes, principal: Principal) -> RegistrationResult:
         """Like `register`, of what ``principal`` sent. Raises `InvalidInput` too."""
         digest = blake2b(body, digest_size=24).digest()
-        known = self._taken.get(digest)
+        known = self._parse_cache.get(digest)
         registration = parse_registration(body) if known is None else known
         answer, created = await self.register(registration, principal)
         if known is None:
             self._remember(digest, registration)
-        return Taken(answer, registration.key, created)
+        return RegistrationResult(answer, registration.key, created)
 
     def _remember(self, digest: bytes, registration: Registration) -> None:
         """Bounded as the list is, as pools that have left are remembered for a while."""
         self._forget(registration.key)
-        self._taken[digest] = registration
+        self._parse_cache[digest] = registration
         self._digests[registration.key] = digest
-        self._taken_bytes += registration.pool.size_bytes
-        while len(self._taken) > self._limits.pools or self._taken_bytes > self._limits.registrations_bytes:
+        self._parse_cache_bytes += registration.pool.size_bytes
+        while len(self._parse_cache) > self._limits.pools or self._parse_cache_bytes > self._limits.registrations_bytes:
             self._forget(next(iter(self._digests)))
 
     def _forget(self, key: PoolKey) -> None:
         digest = self._digests.pop(key, None)
         if digest is not None:
-            self._taken_bytes -= self._taken.pop(digest).pool.size_bytes
+            self._parse_cache_bytes -= self._parse_cache.pop(digest).pool.size_bytes
 
-    async def register(self, registration: Registration, principal: Principal) -> tuple[Registered, bool]:
+    async def register(self, registration: Registration, principal: Principal) -> tuple[RegistrationResponse, bool]:
         """Store or renew what ``principal`` says. Returns the answer and whether the pool was not listed here before.
 
-        Raises `Forbidden`, `LimitReached`, `RelayLeft`, `Unavailable`; nothing is changed then (after `Unavailable`:
-        perhaps).
+        Raises `Forbidden`, `LimitReached`, `RelayDeregistered` with nothing changed, and `Unavailable`, after which
+        the write may have taken effect.
         """
         key = registration.pool.key
-        _check_right(principal, key)
-        listed = self._projection.roster.get(key)
+        _authorize(principal, key)
+        listed = self._catalog.leases.get(key)
         if listed is None or listed.registration.pool is not registration.pool:
             self._check_limits(registration, None if listed is None else listed.registration, principal)
         if listed is None:
-            self._awaited[key] = (registration.pool.size_bytes, self._clock.monotonic_ms() + self._lease_ms)
+            self._pending[key] = (registration.pool.size_bytes, self._clock.monotonic_ms() + self._lease_ms)
         try:
             await self._store.put(registration)
         except PoolmusterError:
-            self._awaited.pop(key, None)
+            self._pending.pop(key, None)
             raise
-        if self._projection.lists(key):
-            self._awaited.pop(key, None)
+        if self._catalog.is_live(key):
+            self._pending.pop(key, None)
         return (
-            Registered(
+            RegistrationResponse(
                 lease=LeaseTerms(
                     duration_ms=self._lease_ms,
                     heartbeat_interval_ms=self._heartbeat_interval_ms,
                     ends_at_ms=self._clock.wall_ms() + self._lease_ms,
                 ),
                 routers=self._routers,
-                conflict=self._projection.roster.conflict(key, self._clock.monotonic_ms()) is not None,
+                conflict=self._catalog.leases.conflict(key, self._clock.monotonic_ms()) is not None,
             ),
             listed is None,
         )
 
     def _check_limits(self, new: Registration, old: Registration | None, principal: Principal) -> None:
-        limits, listing, cluster_id = self._limits, self._projection.listing, new.key.cluster_id
-        self._settle()
+        limits, listing, cluster_id = self._limits, self._catalog.pools, new.key.cluster_id
+        self._prune_pending()
         growth = new.pool.size_bytes - (old.pool.size_bytes if old else 0)
-        awaited_bytes = sum(size_bytes for key, (size_bytes, _) in self._awaited.items() if key != new.key)
+        awaited_bytes = sum(size_bytes for key, (size_bytes, _) in self._pending.items() if key != new.key)
         if growth > 0 and listing.registrations_bytes + awaited_bytes + growth > limits.registrations_bytes:
             raise LimitReached(f"This instance holds at most {limits.registrations_bytes} bytes of registrations.")
-        if old is not None or new.key in self._awaited:
+        if old is not None or new.key in self._pending:
             return
-        if len(listing) + len(self._awaited) >= limits.pools:
+        if len(listing) + len(self._pending) >= limits.pools:
             raise LimitReached(f"This instance lists at most {limits.pools} pools.")
-        awaited_here = sum(key.cluster_id == cluster_id for key in self._awaited)
-        in_cluster = self._projection.cluster_pools(cluster_id) + awaited_here
+        awaited_here = sum(key.cluster_id == cluster_id for key in self._pending)
+        in_cluster = self._catalog.cluster_pools(cluster_id) + awaited_here
         if in_cluster >= limits.pools_per_cluster:
             raise LimitReached(f"This instance lists at most {limits.pools_per_cluster} pools of one cluster.")
         if principal.pools_per_cluster is not None and in_cluster >= principal.pools_per_cluster:
             raise LimitReached(f"This credential may register into clusters of {principal.pools_per_cluster} pools.")
 
-    def _settle(self) -> None:
+    def _prune_pending(self) -> None:
         """Forget of what was stored and awaited whatever is listed by now, or has had a lease to be."""
-        if self._awaited:
+        if self._pending:
             now_ms = self._clock.monotonic_ms()
-            self._awaited = {
+            self._pending = {
                 key: awaited
-                for key, awaited in self._awaited.items()
-                if awaited[1] > now_ms and not self._projection.lists(key)
+                for key, awaited in self._pending.items()
+                if awaited[1] > now_ms and not self._catalog.is_live(key)
             }
 
-    async def deregister(self, departure: Departure, principal: Principal) -> None:
+    async def deregister(self, deregistration: Deregistration, principal: Principal) -> None:
         """Let a pool leave at once, as ``principal`` says. Raises `Forbidden`, `Unavailable`."""
-        _check_right(principal, departure.key)
-        await self._store.leave(departure)
-        if self._projection.listing.get(departure.key) is None:
-            self._forget(departure.key)
+        _authorize(principal, deregistration.key)
+        await self._store.deregister(deregistration)
+        if self._catalog.pools.get(deregistration.key) is None:
+            self._forget(deregistration.key)
 
 
-def _check_right(principal: Principal, key: PoolKey) -> None:
+def _authorize(principal: Principal, key: PoolKey) -> None:
     """By the key itself, however it was spelled on its way here."""
-    if not principal.may_speak_for(key.cluster_id):
+    if not principal.can_register(key.cluster_id):
         raise Forbidden(f"This credential may not speak for the cluster {key.cluster_id!r}.")

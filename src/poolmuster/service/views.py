@@ -7,9 +7,9 @@ the changes. The least recently used views are dropped.
 import asyncio
 from collections import OrderedDict
 
-from poolmuster.core.history import History
-from poolmuster.core.listing import Listing
-from poolmuster.core.translation import selected
+from poolmuster.core.history import ChangeLog
+from poolmuster.core.listing import RecordList
+from poolmuster.core.translation import is_selected
 from poolmuster.model.change import Change
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import Selector
@@ -21,28 +21,28 @@ SLICE = 1000
 class View:
     """The pools that ``selector`` matches, as of the history's number ``number``."""
 
-    def __init__(self, selector: Selector, listing: Listing, number: int) -> None:
+    def __init__(self, selector: Selector, listing: RecordList, number: int) -> None:
         self.selector = selector
-        self.listing = listing
+        self.pools = listing
         self.number = number
 
-    def follow(self, changes: list[Change]) -> None:
+    def apply(self, changes: list[Change]) -> None:
         """Take in the next changes."""
         for change in changes:
             self.number = change.number
-            if selected(change.after, self.selector):
+            if is_selected(change.after, self.selector):
                 assert change.after is not None, "selected"
-                self.listing.put(change.after)
-            elif selected(change.before, self.selector):
+                self.pools.put(change.after)
+            elif is_selected(change.before, self.selector):
                 assert change.before is not None, "selected"
-                self.listing.remove(change.before.key)
+                self.pools.remove(change.before.key)
 
 
 class Views:
     """The view of each selector in use."""
 
-    def __init__(self, listing: Listing, history: History) -> None:
-        self._history = history
+    def __init__(self, listing: RecordList, change_log: ChangeLog) -> None:
+        self._history = change_log
         self._everything = listing
         self._views: OrderedDict[Selector, View] = OrderedDict()
         self._locks: dict[Selector, asyncio.Lock] = {}
@@ -50,14 +50,14 @@ class Views:
     def __len__(self) -> int:
         return len(self._views)
 
-    async def listing(self, selector: Selector) -> Listing:
+    async def pools(self, selector: Selector) -> RecordList:
         """The list through ``selector``, exact at the moment this returns and until the caller next waits."""
         if selector.selects_all:
             return self._everything
         lock = self._locks.setdefault(selector, asyncio.Lock())
         try:
             async with lock:
-                return (await self._current(selector)).listing
+                return (await self._current(selector)).pools
         finally:
             if not lock.locked():
                 self._locks.pop(selector, None)
@@ -75,7 +75,7 @@ class Views:
             if changes is None:
                 view = self._views[selector] = await self._build(selector)
                 continue
-            view.follow(changes)
+            view.apply(changes)
             if view.number != self._history.number:
                 await asyncio.sleep(0)
         return view
@@ -87,4 +87,4 @@ class Views:
         for start in range(0, len(pools), SLICE):
             matched += [pool for pool in pools[start : start + SLICE] if selector.matches(pool)]
             await asyncio.sleep(0)
-        return View(selector, Listing(matched, keeps_bytes=False), number)
+        return View(selector, RecordList(matched, keeps_bytes=False), number)

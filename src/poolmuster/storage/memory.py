@@ -8,14 +8,14 @@ was longer than the slack, as relays may have gone on elsewhere, or new ones com
 from collections import OrderedDict
 from collections.abc import Callable
 
-from poolmuster.core.pauses import TICK_MS, PauseMeter
-from poolmuster.core.reading import Reading, Renewal
-from poolmuster.core.records import FORGOTTEN_A_TURN, RECORDS_LIMIT, REMEMBERED_MS, Record
-from poolmuster.model.change import Departure
-from poolmuster.model.errors import RelayLeft
+from poolmuster.core.pauses import TICK_MS, PauseDetector
+from poolmuster.core.reading import Renewal, SourceUpdate
+from poolmuster.core.records import DEPARTED_LIMIT, EVICT_BATCH, RETENTION_MS, DepartedPool
+from poolmuster.model.change import Deregistration
+from poolmuster.model.errors import RelayDeregistered
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
+from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
 
@@ -29,13 +29,13 @@ class MemoryStore:
         self._clock = clock
         self._lease_ms = lease_ms
         self._slack_ms = lease_ms - heartbeat_interval_ms
-        self._records: OrderedDict[PoolKey, Record] = OrderedDict()
+        self._records: OrderedDict[PoolKey, DepartedPool] = OrderedDict()
         now_ms = clock.monotonic_ms()
-        self._pauses = PauseMeter(now_ms)
+        self._pauses = PauseDetector(now_ms)
         self._warm_at_ms = now_ms + lease_ms
         self._since_at_ms = clock.wall_ms()
         self._warmed = False
-        self._fresh: tuple[Source, ...] = ()
+        self._fresh: tuple[SourceInfo, ...] = ()
         self._observer: StoreObserver | None = None
 
     def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
@@ -49,10 +49,10 @@ class MemoryStore:
         key = registration.pool.key
         record = self._records.get(key)
         if record is None:
-            self._records[key] = Record(registration.relay_id, None, now_ms)
+            self._records[key] = DepartedPool(registration.relay_id, None, now_ms)
         else:
             if self._bars(record, registration, now_ms):
-                raise RelayLeft(
+                raise RelayDeregistered(
                     f"Relay {registration.relay_id!r} deregistered this pool. "
                     "A relay that starts again takes a new relay_id."
                 )
@@ -61,27 +61,27 @@ class MemoryStore:
         self._tell(now_ms, renewals=(Renewal(registration, self._lease_ms, self._lease_ms),))
 
     @staticmethod
-    def _bars(record: Record, registration: Registration, now_ms: int) -> bool:
+    def _bars(record: DepartedPool, registration: Registration, now_ms: int) -> bool:
         return (
             record.left_relay_id is not None
             and record.left_relay_id == registration.relay_id
-            and now_ms - record.at_ms < REMEMBERED_MS
+            and now_ms - record.at_ms < RETENTION_MS
         )
 
-    async def leave(self, departure: Departure) -> None:
+    async def deregister(self, deregistration: Deregistration) -> None:
         now_ms = self._clock.monotonic_ms()
-        record = self._records.get(departure.key)
-        if record is None or (departure.relay_id is not None and departure.relay_id != record.relay_id):
+        record = self._records.get(deregistration.key)
+        if record is None or (deregistration.relay_id is not None and deregistration.relay_id != record.relay_id):
             return
-        record.left_relay_id, record.at_ms = departure.relay_id, now_ms
-        self._records.move_to_end(departure.key)
-        self._tell(now_ms, departures=(departure,))
+        record.left_relay_id, record.at_ms = deregistration.relay_id, now_ms
+        self._records.move_to_end(deregistration.key)
+        self._tell(now_ms, departures=(deregistration,))
 
     def _tell(
         self,
         now_ms: int,
         renewals: tuple[Renewal, ...] = (),
-        departures: tuple[Departure, ...] = (),
+        departures: tuple[Deregistration, ...] = (),
         *,
         tick: bool = False,
     ) -> None:
@@ -95,19 +95,19 @@ class MemoryStore:
             self._warm_at_ms += credit_ms
         assert self._observer is not None, "a store is attached before it is used"
         self._observer.observe(
-            Reading(
+            SourceUpdate(
                 started_ms=now_ms,
                 credit_ms=credit_ms,
                 renewals=renewals,
-                departures=departures,
+                deregistrations=departures,
                 # The timer alone ends leases, so many a turn: were each heartbeat to end as many, a turn of the loop
                 # with a hundred heartbeats would end ten thousand.
-                ends_leases=tick,
+                expire=tick,
             )
         )
 
-    def sources(self, now_ms: int) -> tuple[Source, ...]:
-        if self._pauses.overdue(now_ms):
+    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
+        if self._pauses.is_overdue(now_ms):
             self._tell(now_ms)
         warming_ms = self._warm_at_ms - now_ms
         if warming_ms > 0:
@@ -118,9 +118,9 @@ class MemoryStore:
             self._fresh = (self._source(None),)
         return self._fresh
 
-    def _source(self, warming_ms: int | None) -> Source:
+    def _source(self, warming_ms: int | None) -> SourceInfo:
         fresh = warming_ms is None
-        return Source(
+        return SourceInfo(
             kind=SourceKind.MEMORY,
             name=self.name,
             state=SourceState.FRESH if fresh else SourceState.STALE,
@@ -133,7 +133,7 @@ class MemoryStore:
     async def run(self) -> None:
         while True:
             now_ms = self._clock.monotonic_ms()
-            end_ms = self._observer.next_end_ms() if self._observer is not None else None
+            end_ms = self._observer.next_expiry_ms() if self._observer is not None else None
             wait_ms = TICK_MS if end_ms is None else min(TICK_MS, max(1, end_ms - now_ms))
             await self._clock.sleep_ms(wait_ms)
             now_ms = self._clock.monotonic_ms()
@@ -143,12 +143,12 @@ class MemoryStore:
     def _forget(self, now_ms: int) -> None:
         """Drop records in the order of their last event, those of live pools apart."""
         assert self._observer is not None, "a store is attached before it is used"
-        horizon_ms = now_ms - self._lease_ms - REMEMBERED_MS
-        for _ in range(min(FORGOTTEN_A_TURN, len(self._records))):
+        horizon_ms = now_ms - self._lease_ms - RETENTION_MS
+        for _ in range(min(EVICT_BATCH, len(self._records))):
             key = next(iter(self._records))
-            if self._records[key].at_ms > horizon_ms and len(self._records) <= RECORDS_LIMIT:
+            if self._records[key].at_ms > horizon_ms and len(self._records) <= DEPARTED_LIMIT:
                 return
-            if self._observer.lists(key):
+            if self._observer.is_live(key):
                 self._records.move_to_end(key)
             else:
                 del self._records[key]

@@ -9,16 +9,16 @@ import structlog
 
 from poolmuster.httpd.tls import TlsFiles
 from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import Credentials as CredentialsFile
+from poolmuster.identity.credentials_file import ParsedCredentials as CredentialsFile
 from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.identity.credentials_report import changes, doubts
+from poolmuster.identity.credentials_report import changes, warnings
 from poolmuster.identity.key_source import open_key_set
 from poolmuster.identity.service_accounts import ServiceAccounts
-from poolmuster.identity.upkeep import Kept, Upkeep
+from poolmuster.identity.upkeep import FileReloader, WatchedEntry
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.watched_file import WatchedFiles
-from poolmuster.wiring.front_settings import FrontSettings, OidcSettings, UsageError
+from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError
 
 KEYS_WAIT_S = 3.0
 """A fetch has two seconds; what hangs beyond them must not hold up a start, nor an end."""
@@ -26,26 +26,26 @@ KEYS_WAIT_S = 3.0
 log = structlog.get_logger("poolmuster.front")
 
 
-class Credentials:
+class AuthSetup:
     """``authenticator``, ``tls`` and ``accounts``, each ``None`` where it is not set; `tasks` keep them up to date.
 
     Raises `UsageError`, which names the flag whose file cannot be used.
     """
 
-    def __init__(self, settings: FrontSettings, clock: Clock) -> None:
+    def __init__(self, settings: ListenSettings, clock: Clock) -> None:
         self._clock = clock
         self.authenticator: CredentialAuthenticator | None = None
         self.tls: TlsFiles | None = None
         self.accounts: ServiceAccounts | None = None
         self._known: CredentialsFile | None = None
-        kept: list[Kept] = []
+        kept: list[WatchedEntry] = []
         if settings.tls_cert_path is not None and settings.tls_key_path is not None:
             kept += self._read_certificates(settings.tls_cert_path, settings.tls_key_path, settings.tls_client_ca)
         if settings.oidc.issuers:
             self.accounts = self._open_accounts(settings.oidc)
         if settings.auth_tokens is not None:
             kept.append(self._read_credentials(settings.auth_tokens))
-        self.upkeep = Upkeep(kept, clock)
+        self.upkeep = FileReloader(kept, clock)
 
     @property
     def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
@@ -63,16 +63,16 @@ class Credentials:
                 for keys in () if self.accounts is None else self.accounts.issuers.values():
                     await keys.tried.wait()
 
-    def _read_certificates(self, chain_path: str, key_path: str, client_ca_path: str | None) -> Iterator[Kept]:
+    def _read_certificates(self, chain_path: str, key_path: str, client_ca_path: str | None) -> Iterator[WatchedEntry]:
         try:
             tls = self.tls = TlsFiles(chain_path, key_path, client_ca_path)
         except InvalidInput as error:
             flags = "--tls-cert-path, --tls-key-path" + (", --tls-client-ca" if client_ca_path is not None else "")
             raise UsageError(f"{flags}: {error.detail.rstrip('.')}") from error
         self._warn_of_certificate()
-        yield Kept("certificate", tls.pair, self._warn_of_certificate)
+        yield WatchedEntry("certificate", tls.pair, self._warn_of_certificate)
         if tls.client_ca is not None:
-            yield Kept("client authorities", tls.client_ca, self._begin_generation)
+            yield WatchedEntry("client authorities", tls.client_ca, self._begin_generation)
 
     def _warn_of_certificate(self) -> None:
         assert self.tls is not None, "there is one"
@@ -98,7 +98,7 @@ class Credentials:
             raise UsageError(f"--auth-oidc: {error.detail.rstrip('.')}") from error
         return ServiceAccounts(key_sets, oidc.audience, self._clock)
 
-    def _read_credentials(self, path: str) -> Kept:
+    def _read_credentials(self, path: str) -> WatchedEntry:
         try:
             files = WatchedFiles((path,), parse_credentials)
         except InvalidInput as error:
@@ -108,7 +108,7 @@ class Credentials:
         )
         self._known = files.value
         self._tell(files.value)
-        return Kept("credentials", files, lambda: self._credentials_changed(files.value))
+        return WatchedEntry("credentials", files, lambda: self._credentials_changed(files.value))
 
     def _credentials_changed(self, credentials: CredentialsFile) -> None:
         self._begin_generation()
@@ -122,13 +122,13 @@ class Credentials:
         issuers = () if self.accounts is None else self.accounts.issuers.keys()
         certificates = self.tls is not None and self.tls.current().authorities is not None
         now_ms = self._clock.wall_ms()
-        for name, why in doubts(credentials, issuers=issuers, certificates=certificates, now_ms=now_ms):
+        for name, why in warnings(credentials, issuers=issuers, certificates=certificates, now_ms=now_ms):
             log.warning("Nobody can be let in by this", name=name, why=why)
 
     def _trusts(self, anchor: bytes) -> bool:
         client_ca = None if self.tls is None else self.tls.client_ca
-        return client_ca is not None and client_ca.value.vouch_for(anchor)
+        return client_ca is not None and client_ca.value.trusts(anchor)
 
     def _begin_generation(self) -> None:
         if self.authenticator is not None:
-            self.authenticator.begin_generation()
+            self.authenticator.invalidate()

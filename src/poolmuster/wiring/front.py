@@ -9,16 +9,16 @@ import structlog
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from poolmuster.httpd.gate import EntryRules, Gate
+from poolmuster.httpd.gate import AccessPolicy, Authorizer
 from poolmuster.httpd.limits import HttpCounters, HttpLimits
 from poolmuster.httpd.problems import Headers
-from poolmuster.httpd.refusals import Refusals
+from poolmuster.httpd.refusals import AuthFailureLog
 from poolmuster.httpd.server import HttpServer, bind
 from poolmuster.model.address import Address
 from poolmuster.ports.clock import Clock
-from poolmuster.wiring.credentials import Credentials
-from poolmuster.wiring.front_metrics import FrontCollector
-from poolmuster.wiring.front_settings import ANYONE_FLAG, FrontSettings, UsageError
+from poolmuster.wiring.credentials import AuthSetup
+from poolmuster.wiring.front_metrics import ListenerCollector
+from poolmuster.wiring.front_settings import ANYONE_FLAG, ListenSettings, UsageError
 
 HEALTH_CONNECTIONS = 256
 HEALTH_GRACE_S = 0.1
@@ -31,33 +31,33 @@ class CannotListen(Exception):
     """An address cannot be listened on. The text is one line that names it."""
 
 
-class Front:
+class Listener:
     """Reads the files that ``settings`` name; `bind`, `put_up` and `start` do the rest.
 
     Raises `UsageError`, which names the flag that contradicts another, or whose file cannot be used.
     """
 
-    def __init__(self, settings: FrontSettings, limits: HttpLimits, clock: Clock) -> None:
+    def __init__(self, settings: ListenSettings, limits: HttpLimits, clock: Clock) -> None:
         settings.check()  # whoever made them: no program is open to a network because it was not asked for a check
         self._settings = settings
         self._limits = limits
-        self._credentials = Credentials(settings, clock)
+        self._credentials = AuthSetup(settings, clock)
         self._servers: list[HttpServer] = []
         self._apps: tuple[ASGIApp, ...] = ()
         self._instance = ""
         self._headers: Callable[[], Headers] = list
         self.counters = HttpCounters()
-        self.refusals = Refusals(clock)
-        self.rules = EntryRules(
-            gate=Gate(self._credentials.authenticator),
-            refusals=self.refusals,
+        self.refusals = AuthFailureLog(clock)
+        self.rules = AccessPolicy(
+            authorizer=Authorizer(self._credentials.authenticator),
+            auth_log=self.refusals,
             loopback_only=settings.loopback_only,
             health_loopback_only=settings.health_loopback_only,
         )
 
-    def measure(self, registry: CollectorRegistry) -> None:
+    def register_metrics(self, registry: CollectorRegistry) -> None:
         """Put the metrics of this into ``registry``."""
-        registry.register(FrontCollector(self.refusals.counts, self.counters, self._credentials))
+        registry.register(ListenerCollector(self.refusals.counts, self.counters, self._credentials))
 
     def bind(self) -> None:
         """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""
@@ -88,7 +88,7 @@ class Front:
                     f"machines, and no credentials are set: pass --auth-tokens FILE, or let anyone in by {ANYONE_FLAG}"
                 )
 
-    def put_up(self, app: ASGIApp, health_app: ASGIApp, instance: str, headers: Callable[[], Headers] = list) -> None:
+    def mount(self, app: ASGIApp, health_app: ASGIApp, instance: str, headers: Callable[[], Headers] = list) -> None:
         """What is to be served, by the run that is called ``instance``. ``headers`` is as for `HttpServer.start`."""
         self._apps = (app, health_app)
         self._instance = instance
@@ -99,9 +99,9 @@ class Front:
         await self._credentials.wait_keys()
         for server, app in zip(self._servers, self._apps, strict=False):
             await server.start(app, self._headers)
-        self._say()
+        self._log_startup()
 
-    def _say(self) -> None:
+    def _log_startup(self) -> None:
         """Tell the log where this program listens, and what is open to anybody."""
         settings = self._settings
         for server, what in zip(self._servers, ("everything", "health"), strict=False):

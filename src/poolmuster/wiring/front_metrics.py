@@ -10,14 +10,14 @@ from prometheus_client.registry import Collector
 from poolmuster.httpd.limits import HttpCounters
 from poolmuster.httpd.tls import TlsFiles
 from poolmuster.identity.service_accounts import ServiceAccounts
-from poolmuster.model.access import RefusalReason
-from poolmuster.wiring.credentials import Credentials
+from poolmuster.model.access import AuthFailure
+from poolmuster.wiring.credentials import AuthSetup
 
 
-class FrontCollector(Collector):
+class ListenerCollector(Collector):
     """What is read off the front at each scrape. Labels are closed sets."""
 
-    def __init__(self, refusals: Counter[RefusalReason], counters: HttpCounters, credentials: Credentials) -> None:
+    def __init__(self, refusals: Counter[AuthFailure], counters: HttpCounters, credentials: AuthSetup) -> None:
         self._refusals = refusals
         self._counters = counters
         self._credentials = credentials
@@ -29,7 +29,7 @@ class FrontCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The gauges and counters."""
         refusals = CounterMetricFamily("poolmuster_auth_refusals", "Requests refused, by reason", labels=["reason"])
-        for reason in RefusalReason:
+        for reason in AuthFailure:
             refusals.add_metric([reason.value], self._refusals[reason])
         yield refusals
         usable = GaugeMetricFamily(

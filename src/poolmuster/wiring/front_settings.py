@@ -44,7 +44,7 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
                     raise UsageError(f"{flag} is for {issuer!r}, whose keys are not fetched from a URL by --auth-oidc")
 
 
-class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses, certificates and credentials of a program that listens. Files are named by path."""
 
     listen: Address = Address("127.0.0.1", 8080)

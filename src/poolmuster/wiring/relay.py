@@ -23,12 +23,12 @@ from poolmuster.ports.clock import Clock
 from poolmuster.ports.system_clock import SystemClock
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_apps
-from poolmuster.relay.crew import Crew
+from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.probe import Prober
-from poolmuster.relay.services import Services
+from poolmuster.relay.services import DiscoveryClient
 from poolmuster.relay.settings import PoolSettings, RelaySettings
-from poolmuster.wiring.front import Front
-from poolmuster.wiring.front_settings import FrontSettings
+from poolmuster.wiring.front import Listener
+from poolmuster.wiring.front_settings import ListenSettings
 
 STOP_LIMIT_MS = 4_500
 """From SIGTERM to the end of the last task. With `LOOKUP_GRACE_S` the process is out within five seconds."""
@@ -45,13 +45,13 @@ LOOKUP_NAME = "poolmuster-lookup"
 log = structlog.get_logger("poolmuster.relay")
 
 
-def relay(settings: RelaySettings, front: FrontSettings, client: ClientSettings) -> None:
+def relay(settings: RelaySettings, listener: ListenSettings, client: ClientSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises `InvalidInput` and `UsageError` for bad files, `CannotListen`."""
     lookups = ThreadPoolExecutor(LOOKUP_THREADS, LOOKUP_NAME)
     runner = asyncio.Runner()
     try:
         runner.get_loop().set_default_executor(lookups)
-        runner.run(_relay(settings, front, client))
+        runner.run(_relay(settings, listener, client))
     finally:
         lookups.shutdown(wait=False, cancel_futures=True)
         _leave_hung_lookups()
@@ -86,14 +86,14 @@ def open_probe_session() -> aiohttp.ClientSession:
     )
 
 
-async def _relay(settings: RelaySettings, front_settings: FrontSettings, client: ClientSettings) -> None:
+async def _relay(settings: RelaySettings, front_settings: ListenSettings, client: ClientSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         clock, boot_id = SystemClock(), secrets.token_hex(6)
-        services = Services(await stack.enter_async_context(open_session(client, clock)), client)
+        services = DiscoveryClient(await stack.enter_async_context(open_session(client, clock)), client)
         probes = await stack.enter_async_context(open_probe_session())
         prober = Prober(probes)
 
@@ -109,19 +109,19 @@ async def _relay(settings: RelaySettings, front_settings: FrontSettings, client:
                 draw=random.random,
             )
 
-        crew = Crew(settings, agent=agent, clock=clock, draw=random.random)
-        crew.check()
-        front = Front(front_settings, LIMITS, clock)
-        front.bind()
+        supervisor = AgentSupervisor(settings, agent=agent, clock=clock, draw=random.random)
+        supervisor.check()
+        listener = Listener(front_settings, LIMITS, clock)
+        listener.bind()
         registry = CollectorRegistry()
-        front.measure(registry)
-        main, health = relay_apps(crew, boot_id, registry, front.rules)
-        front.put_up(main, health, boot_id)
-        await work(crew, front, stop, clock)
+        listener.register_metrics(registry)
+        main, health = relay_apps(supervisor, boot_id, registry, listener.rules)
+        listener.mount(main, health, boot_id)
+        await work(supervisor, listener, stop, clock)
     log.info("Stopped")
 
 
-class Serving(Protocol):
+class RelayServer(Protocol):
     """What serves while the relay works."""
 
     @property
@@ -132,19 +132,19 @@ class Serving(Protocol):
     async def stop(self, grace_s: float) -> None: ...
 
 
-async def work(crew: Crew, front: Serving, stop: asyncio.Event, clock: Clock) -> None:
+async def work(supervisor: AgentSupervisor, listener: RelayServer, stop: asyncio.Event, clock: Clock) -> None:
     """Run both until ``stop``; then leave, and return within `STOP_LIMIT_MS`, whoever does not answer."""
     async with asyncio.TaskGroup() as group:
-        serving = [group.create_task(task()) for task in front.tasks]
-        working = group.create_task(crew.run())
-        await front.start()
+        serving = [group.create_task(task()) for task in listener.tasks]
+        working = group.create_task(supervisor.run())
+        await listener.start()
         await stop.wait()
         log.info("Stopping")
         ends_ms = clock.monotonic_ms() + STOP_LIMIT_MS
-        crew.stop()
+        supervisor.stop()
         if not await _ends_within(LEAVE_LIMIT_MS, working, clock):
             log.warning("Not every pool could be deregistered in time; what is registered ends with its lease")
-        closing = group.create_task(front.stop(SERVER_GRACE_S))
+        closing = group.create_task(listener.stop(SERVER_GRACE_S))
         await _ends_within(ends_ms - clock.monotonic_ms(), closing, clock)
         for task in serving:
             task.cancel()

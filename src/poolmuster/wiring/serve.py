@@ -17,19 +17,19 @@ import uvloop
 from poolmuster import __version__
 from poolmuster.api.app import ApiLimits, build_apps, service_headers
 from poolmuster.api.metrics import Metrics
-from poolmuster.core.history import History
+from poolmuster.core.history import ChangeLog
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.system_clock import SystemClock
-from poolmuster.service.instance import Instance, InstanceFacts
-from poolmuster.service.projection import Observations, Projection
+from poolmuster.service.instance import Instance, InstanceInfo
+from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 from poolmuster.storage.peers.store import PeerStore
-from poolmuster.wiring.front import HEALTH_CONNECTIONS, Front
+from poolmuster.wiring.front import HEALTH_CONNECTIONS, Listener
 from poolmuster.wiring.peer_metrics import PeerMetrics
 from poolmuster.wiring.settings import ServeSettings
 from poolmuster.wiring.stores import build_store
@@ -54,7 +54,7 @@ def new_boot_id() -> str:
 
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
-    """The parts of one instance, none of them started. Raises `UsageError`, `StoreUnusable`."""
+    """The parts of one instance, none of them started. Raises `UsageError`, `StoreConfigError`."""
     store = build_store(
         settings,
         clock,
@@ -64,20 +64,20 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
     )
     publisher = Publisher(clock, metrics.published)
     limits = settings.limits
-    history = History(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
+    change_log = ChangeLog(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
 
-    projection = Projection(
+    catalog = Catalog(
         boot_id=boot_id,
         clock=clock,
         store=store,
-        history=history,
+        change_log=change_log,
         wake=publisher.wake,
-        observations=_observations(metrics),
+        hooks=_observations(metrics),
     )
     registrar = Registrar(
         clock=clock,
         store=store,
-        projection=projection,
+        catalog=catalog,
         limits=limits.registrar,
         lease_ms=settings.lease_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
@@ -87,17 +87,17 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         facts=_facts(settings, clock, boot_id),
         clock=clock,
         store=store,
-        projection=projection,
+        catalog=catalog,
         registrar=registrar,
-        views=Views(projection.listing, history),
+        views=Views(catalog.pools, change_log),
         publisher=publisher,
-        sharing=store.sharing if isinstance(store, PeerStore) else None,
+        sharing=store.replication_feed if isinstance(store, PeerStore) else None,
     )
 
 
-def _facts(settings: ServeSettings, clock: Clock, boot_id: str) -> InstanceFacts:
+def _facts(settings: ServeSettings, clock: Clock, boot_id: str) -> InstanceInfo:
     limits = settings.limits
-    return InstanceFacts(
+    return InstanceInfo(
         boot_id=boot_id,
         version=__version__,
         started_at_ms=clock.wall_ms(),
@@ -111,7 +111,7 @@ def _facts(settings: ServeSettings, clock: Clock, boot_id: str) -> InstanceFacts
     )
 
 
-def _observations(metrics: Metrics) -> Observations:
+def _observations(metrics: Metrics) -> Hooks:
     def on_change(change: Change) -> None:
         metrics.changed(change)
         _log_change(change)
@@ -120,7 +120,7 @@ def _observations(metrics: Metrics) -> Observations:
         metrics.conflicts.inc()
         log.warning("Relays register one pool in turn", pool=str(key), relay_ids=list(relay_ids))
 
-    return Observations(on_change, on_conflict)
+    return Hooks(on_change, on_conflict)
 
 
 def _log_change(change: Change) -> None:
@@ -138,9 +138,9 @@ def _log_change(change: Change) -> None:
 def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises `CannotListen` where the address is not to be had; `UsageError` and `StoreUnusable` before it is tried.
+    Raises `CannotListen` where the address is not to be had; `UsageError` and `StoreConfigError` before it is tried.
     """
-    spare_files = SPARE_FILES + (HEALTH_CONNECTIONS if settings.front.health_listen is not None else 0)
+    spare_files = SPARE_FILES + (HEALTH_CONNECTIONS if settings.listen.health_listen is not None else 0)
     wanted_files = settings.limits.connections + spare_files
     granted_files = raise_file_limit(wanted_files)
     if granted_files < wanted_files:
@@ -155,12 +155,12 @@ def serve(settings: ServeSettings) -> None:
     metrics = Metrics()
     clock = SystemClock()
     http_limits = msgspec.structs.replace(settings.limits.http, connections=connections)
-    front = Front(settings.front, http_limits, clock)
+    listener = Listener(settings.listen, http_limits, clock)
     instance = build_instance(settings, clock, metrics, new_boot_id())
-    front.measure(metrics.registry)
-    front.bind()
+    listener.register_metrics(metrics.registry)
+    listener.bind()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, instance, metrics, front))
+        runner.run(_serve(settings, instance, metrics, listener))
 
 
 def raise_file_limit(wanted: int) -> int:
@@ -173,7 +173,7 @@ def raise_file_limit(wanted: int) -> int:
     return most
 
 
-async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, front: Front) -> None:
+async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, listener: Listener) -> None:
     limits = settings.limits
     apps = build_apps(
         instance,
@@ -183,30 +183,30 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
             streams=limits.streams,
             streams_per_credential=limits.streams_per_credential,
         ),
-        front.counters,
-        front.rules,
+        listener.counters,
+        listener.rules,
     )
     metrics.watch_gc()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    front.put_up(apps.main, apps.health, instance.facts.boot_id, service_headers(instance))
+    listener.mount(apps.main, apps.health, instance.info.boot_id, service_headers(instance))
     tasks: tuple[Callable[[], Awaitable[None]], ...] = (
         instance.store.run,
-        instance.projection.run,
+        instance.catalog.run,
         instance.publisher.run,
         instance.publisher.run_keep_alive,
-        *front.tasks,
+        *listener.tasks,
         functools.partial(_measure_loop, metrics),
-        _freeze,
+        _gc_freeze_loop,
     )
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_supervised(task)) for task in tasks]
-            await front.start()
+            await listener.start()
             await stop.wait()
-            await _stop(instance, front, settings.shutdown_delay_s)
+            await _stop(instance, listener, settings.shutdown_delay_s)
             for each_task in running:
                 each_task.cancel()
     finally:
@@ -234,7 +234,7 @@ async def _measure_loop(metrics: Metrics) -> None:
         metrics.loop_was_late(max(0.0, loop.time() - due_s))
 
 
-async def _freeze() -> None:
+async def _gc_freeze_loop() -> None:
     """Take what lives on out of the garbage collector's sight, every second.
 
     A full collection stops everything: for 40 ms with 1,300 watchers that came since the last, as each is 59 objects.
@@ -249,11 +249,11 @@ async def _freeze() -> None:
         gc.collect(1)
 
 
-async def _stop(instance: Instance, front: Front, delay_s: float) -> None:
+async def _stop(instance: Instance, listener: Listener, delay_s: float) -> None:
     log.info("Stopping", delay_s=delay_s)
     instance.stop()
-    front.drain()
+    listener.drain()
     await asyncio.sleep(delay_s)
     instance.close_streams()
     with contextlib.suppress(asyncio.CancelledError):
-        await front.stop(STOP_GRACE_S)
+        await listener.stop(STOP_GRACE_S)

@@ -6,9 +6,9 @@ from poolmuster.httpd.limits import HttpLimits
 from poolmuster.model.address import Address
 from poolmuster.model.wire import RouterReplica
 from poolmuster.service.registrar import RegistrarLimits
-from poolmuster.wiring.front_settings import FrontSettings, UsageError
+from poolmuster.wiring.front_settings import ListenSettings, UsageError
 
-__all__ = ["DynamoSettings", "FrontSettings", "PeerSettings", "ServeLimits", "ServeSettings", "UsageError"]
+__all__ = ["DynamoSettings", "ListenSettings", "PeerFlags", "ServeLimits", "ServeSettings", "UsageError"]
 
 MAX_LEASE_S = 86_400
 HTTP = HttpLimits()
@@ -60,7 +60,7 @@ class DynamoSettings(msgspec.Struct, frozen=True, kw_only=True):
     endpoint_url: str | None = None
 
 
-class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
+class PeerFlags(msgspec.Struct, frozen=True, kw_only=True):
     """Where the other instances are, and what is shown to them; without ``services`` there are none.
 
     A service without a port (0) is at the port that is listened on.
@@ -75,11 +75,11 @@ class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``poolmuster serve`` was told."""
 
-    front: FrontSettings = FrontSettings()
+    listen: ListenSettings = ListenSettings()
     pool_discovery: str = "registrations"
     registration_storage: str = "memory"
     dynamodb: DynamoSettings | None = None
-    peers: PeerSettings = PeerSettings()
+    peers: PeerFlags = PeerFlags()
     heartbeat_interval_s: float = 5.0
     lease_duration_s: float = 15.0
     routers: tuple[RouterReplica, ...] = ()
@@ -97,7 +97,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def peer_services(self) -> tuple[Address, ...]:
         """The peers' names, each with its port."""
-        port = self.front.listen.port
+        port = self.listen.listen.port
         return tuple(each if each.port else Address(each.host, port) for each in self.peers.services)
 
     def check(self) -> None:
@@ -126,5 +126,5 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"--peer-service {each.host} needs a port, as --listen leaves it open")
             if names.count(str(each)) > 1:
                 raise UsageError(f"--peer-service names {each} twice")
-        if self.peers.ca_cert is not None and self.front.tls_cert_path is None:
+        if self.peers.ca_cert is not None and self.listen.tls_cert_path is None:
             raise UsageError("--peer-ca-cert needs --tls-cert-path: without it peers are spoken to in the clear")

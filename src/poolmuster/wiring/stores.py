@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.storage.dynamodb.notes import TableNotes
+from poolmuster.storage.dynamodb.notes import TableInstrumentation
 from poolmuster.storage.memory import MemoryStore
 from poolmuster.storage.peers.credentials import PeerCredentials, PeerFiles
-from poolmuster.storage.peers.ledger import PeerTerms
-from poolmuster.storage.peers.names import PeerName
-from poolmuster.storage.peers.network import HttpNetwork
-from poolmuster.storage.peers.notes import PeerNotes
+from poolmuster.storage.peers.ledger import PeerSettings
+from poolmuster.storage.peers.names import ServiceName
+from poolmuster.storage.peers.network import HttpPeerTransport
+from poolmuster.storage.peers.notes import PeerInstrumentation
 from poolmuster.storage.peers.store import PeerStore
 from poolmuster.wiring.settings import DynamoSettings, ServeSettings, UsageError
 
 if TYPE_CHECKING:
     from botocore.session import Session
 
-    from poolmuster.storage.dynamodb.access import Place
+    from poolmuster.storage.dynamodb.access import TableLocation
 
 INSTALL_DYNAMODB = "pip install 'poolmuster[dynamodb]'"
 
 
-class StoreUnusable(Exception):
+class StoreConfigError(Exception):
     """The store cannot be used on this machine. The text is one line that says what to do."""
 
 
@@ -32,39 +32,39 @@ def build_store(
     settings: ServeSettings,
     clock: Clock,
     boot_id: str,
-    notes: TableNotes | None = None,
-    peer_notes: PeerNotes | None = None,
+    notes: TableInstrumentation | None = None,
+    peer_notes: PeerInstrumentation | None = None,
 ) -> RegistrationStore:
-    """The store that ``settings`` name, not yet running. Raises `StoreUnusable`, `UsageError`.
+    """The store that ``settings`` name, not yet running. Raises `StoreConfigError`, `UsageError`.
 
     ``notes`` are told what a table store does, ``peer_notes`` what one with peers does.
     """
     if settings.peers.services:
-        return _peer_store(settings, clock, boot_id, peer_notes or PeerNotes())
+        return _peer_store(settings, clock, boot_id, peer_notes or PeerInstrumentation())
     if settings.dynamodb is None:
         return MemoryStore(clock, settings.lease_ms, settings.heartbeat_interval_ms)
-    return _dynamo_store(settings.dynamodb, settings, clock, boot_id, notes or TableNotes())
+    return _dynamo_store(settings.dynamodb, settings, clock, boot_id, notes or TableInstrumentation())
 
 
-def _peer_store(settings: ServeSettings, clock: Clock, boot_id: str, notes: PeerNotes) -> PeerStore:
-    front, peers = settings.front, settings.peers
-    tls = front.tls_cert_path is not None and front.tls_key_path is not None
+def _peer_store(settings: ServeSettings, clock: Clock, boot_id: str, notes: PeerInstrumentation) -> PeerStore:
+    listener, peers = settings.listen, settings.peers
+    tls = listener.tls_cert_path is not None and listener.tls_key_path is not None
     files = PeerFiles(
         tls=tls,
         token=peers.token_file,
         authorities=peers.ca_cert,
-        pair=(str(front.tls_cert_path), str(front.tls_key_path)) if tls else None,
+        pair=(str(listener.tls_cert_path), str(listener.tls_key_path)) if tls else None,
     )
     try:
         credentials = PeerCredentials(files, clock)
     except InvalidInput as error:
         raise UsageError(f"--peer-service: {error.detail.rstrip('.')}") from error
     return PeerStore(
-        network=HttpNetwork(credentials),
+        network=HttpPeerTransport(credentials),
         clock=clock,
         boot_id=boot_id,
-        terms=PeerTerms(
-            names=tuple(PeerName(each.host, each.port) for each in settings.peer_services),
+        terms=PeerSettings(
+            names=tuple(ServiceName(each.host, each.port) for each in settings.peer_services),
             lease_ms=settings.lease_ms,
             slack_ms=settings.lease_ms - settings.heartbeat_interval_ms,
             expect=peers.expect,
@@ -75,46 +75,46 @@ def _peer_store(settings: ServeSettings, clock: Clock, boot_id: str, notes: Peer
     )
 
 
-def open_place(table: DynamoSettings, what: str) -> "tuple[Session, Place]":
+def open_place(table: DynamoSettings, what: str) -> "tuple[Session, TableLocation]":
     """The AWS session of this process, and where the table is; nothing is called yet.
 
-    Raises `UsageError` where the region is not known, and `StoreUnusable` where the extra that ``what`` needs is not
+    Raises `UsageError` where the region is not known, and `StoreConfigError` where the extra that ``what`` needs is not
     installed or the AWS configuration cannot be read.
     """
     if find_spec("botocore") is None:
-        raise StoreUnusable(f"{what} needs an extra that is not installed: {INSTALL_DYNAMODB}")
+        raise StoreConfigError(f"{what} needs an extra that is not installed: {INSTALL_DYNAMODB}")
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 
-    from poolmuster.storage.dynamodb.access import RegionMissing, find_place
+    from poolmuster.storage.dynamodb.access import RegionMissing, find_location
 
     session = Session()
     try:
-        place = find_place(session, table.table, table.region, table.endpoint_url)
+        place = find_location(session, table.table, table.region, table.endpoint_url)
     except RegionMissing as error:
         raise UsageError(str(error)) from error
     except BotoCoreError as error:
-        raise StoreUnusable(f"the AWS configuration cannot be used: {error}") from error
+        raise StoreConfigError(f"the AWS configuration cannot be used: {error}") from error
     return session, place
 
 
 def _dynamo_store(
-    table: DynamoSettings, settings: ServeSettings, clock: Clock, boot_id: str, notes: TableNotes
+    table: DynamoSettings, settings: ServeSettings, clock: Clock, boot_id: str, notes: TableInstrumentation
 ) -> RegistrationStore:
     session, place = open_place(table, "--registration-storage dynamodb")
     # Imported late, here and below: the extra is not everybody's.
-    from poolmuster.storage.dynamodb.access import Access, authorities
-    from poolmuster.storage.dynamodb.calls import Calls
+    from poolmuster.storage.dynamodb.access import AwsSigner, authorities
+    from poolmuster.storage.dynamodb.calls import DynamoClient
     from poolmuster.storage.dynamodb.store import DynamoStore
-    from poolmuster.storage.dynamodb.table_clock import TableClock
+    from poolmuster.storage.dynamodb.table_clock import ServerClock
 
     try:
         tls = authorities(session)
     except OSError as error:
-        raise StoreUnusable(f"the certificates that AWS_CA_BUNDLE names cannot be used: {error}") from error
-    access, table_clock = Access(session, place), TableClock()
+        raise StoreConfigError(f"the certificates that AWS_CA_BUNDLE names cannot be used: {error}") from error
+    access, table_clock = AwsSigner(session, place), ServerClock()
     return DynamoStore(
-        calls=Calls(place, access, clock, table_clock, notes.consumed, tls),
+        calls=DynamoClient(place, access, clock, table_clock, notes.consumed, tls),
         access=access,
         clock=clock,
         table_clock=table_clock,

@@ -9,11 +9,11 @@ import structlog
 
 from poolmuster.api.lists import POOLS_A_PIECE
 from poolmuster.api.openapi import document
-from poolmuster.httpd.gate import Gate
-from poolmuster.httpd.refusals import Refusals
+from poolmuster.httpd.gate import Authorizer
+from poolmuster.httpd.refusals import AuthFailureLog
 from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import Credentials, parse_credentials
-from poolmuster.model.access import RefusalReason, Role
+from poolmuster.identity.credentials_file import ParsedCredentials, parse_credentials
+from poolmuster.model.access import AuthFailure, Role
 from poolmuster.model.key import PoolKey
 from poolmuster.wiring.settings import ServeLimits
 from tests.support.clock import ManualClock
@@ -32,23 +32,23 @@ class Guarded(Service):
         self.credentials = parse_credentials(lines().encode())
         self.looked_up = 0
         self.authenticator = CredentialAuthenticator(self._look_up, clock)
-        self.refusals = Refusals(clock)
+        self.refusals = AuthFailureLog(clock)
         super().__init__(
             clock=clock,
             loopback_only=False,
             limits=ServeLimits(**limits),
-            gate=Gate(self.authenticator),
+            authorizer=Authorizer(self.authenticator),
             refusals=self.refusals,
         )
 
-    def _look_up(self) -> Credentials:
+    def _look_up(self) -> ParsedCredentials:
         self.looked_up += 1
         return self.credentials
 
     def write(self, content: str) -> None:
         """Another credentials file."""
         self.credentials = parse_credentials(content.encode())
-        self.authenticator.begin_generation()
+        self.authenticator.invalidate()
 
     async def send(self, content: bytes, headers: dict[str, str]) -> Answer:
         return await self.request("POST", "/pools", {**JSON, **headers}, content)
@@ -346,7 +346,7 @@ async def test_a_flood_of_refusals_is_counted_and_few_lines(service: Guarded) ->
         for _ in range(500):
             await service.request("GET", "/pools", {"authorization": "Bearer wrong"})
     assert len(logs) == 1
-    assert service.refusals.counts[RefusalReason.UNKNOWN_TOKEN] == 500
+    assert service.refusals.counts[AuthFailure.UNKNOWN_TOKEN] == 500
     task = asyncio.create_task(service.refusals.run())
     with structlog.testing.capture_logs() as later:
         await service.clock.advance(3000)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from poolmuster.api import lists as lists_module
-from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
+from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 from tests.support.registrations import key
 from tests.support.service import Service, path_of, pools_of
 
@@ -250,7 +250,7 @@ async def test_l7_a_list_that_was_never_read_is_503_and_not_empty(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await service.register("a")
-    unread = Source(
+    unread = SourceInfo(
         kind=SourceKind.TABLE,
         name="pools",
         state=SourceState.UNKNOWN,

@@ -5,31 +5,31 @@ from typing import Any
 
 import pytest
 
-from poolmuster.httpd.gate import Gate
+from poolmuster.httpd.gate import Authorizer
 from poolmuster.identity.authenticator import CredentialAuthenticator
 from poolmuster.identity.credentials_file import parse_credentials
 from poolmuster.model.access import Role
 from poolmuster.model.address import Address
-from poolmuster.storage.peers.names import PeerName
-from poolmuster.storage.peers.network import HttpNetwork
-from poolmuster.wiring.settings import PeerSettings
+from poolmuster.storage.peers.names import ServiceName
+from poolmuster.storage.peers.network import HttpPeerTransport
+from poolmuster.wiring.settings import PeerFlags
 from tests.support.clock import ManualClock
 from tests.support.principals import bearer, lines
 from tests.support.registrations import body
 from tests.support.service import Service
 
 PATHS = ("/peer/v1/list", "/peer/v1/feed", "/peer/v1/stream")
-PEERS = PeerSettings(services=(Address("peers.test", 80),))
+PEERS = PeerFlags(services=(Address("peers.test", 80),))
 
 
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """The name has no addresses, whatever a resolver may say."""
 
-    async def resolve(self: HttpNetwork, name: PeerName) -> frozenset[str]:
+    async def resolve(self: HttpPeerTransport, name: ServiceName) -> frozenset[str]:
         return frozenset()
 
-    monkeypatch.setattr(HttpNetwork, "resolve", resolve)
+    monkeypatch.setattr(HttpPeerTransport, "resolve", resolve)
 
 
 def shared(**settings: Any) -> Service:
@@ -140,7 +140,7 @@ async def test_there_are_only_so_many_at_once() -> None:
 async def test_only_peers_read_it(path: str, role: Role) -> None:
     clock = ManualClock()
     authenticator = CredentialAuthenticator(lambda: parse_credentials(lines().encode()), clock)
-    async with shared(clock=clock, loopback_only=False, gate=Gate(authenticator)) as service:
+    async with shared(clock=clock, loopback_only=False, authorizer=Authorizer(authenticator)) as service:
         assert (await service.request("HEAD", path)).status == 401
         answer = await service.request("HEAD", path, bearer(role))
         assert answer.status == (200 if role in (Role.PEER, Role.ADMIN) else 403)
@@ -151,12 +151,12 @@ async def test_a_peer_whose_credentials_are_taken_away_is_told_no_more() -> None
     clock = ManualClock()
     content = lines()
     authenticator = CredentialAuthenticator(lambda: parse_credentials(content.encode()), clock)
-    async with shared(clock=clock, loopback_only=False, gate=Gate(authenticator)) as service:
+    async with shared(clock=clock, loopback_only=False, authorizer=Authorizer(authenticator)) as service:
         stream = await service.follow_as_peer(bearer(Role.PEER))
         await clock.advance(2_000)
         told = len(stream.data)
         assert told > 0
         content = "\n".join(line for line in content.splitlines() if "the-peer" not in line)
-        authenticator.begin_generation()
+        authenticator.invalidate()
         await clock.advance(1_000)
         assert stream.ended

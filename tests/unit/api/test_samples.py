@@ -8,16 +8,16 @@ import pytest
 from poolmuster.api import shapes
 from poolmuster.api.openapi import SAMPLES, document
 from poolmuster.model.registration import RegistrationDocument
-from poolmuster.model.wire import Problem, Registered
+from poolmuster.model.wire import Problem, RegistrationResponse
 from tests.support.samples import make_samples, written
 from tests.support.variables import variable
 
 TYPES: dict[str, Any] = {
     "registration": RegistrationDocument,
-    "registered": Registered,
-    "list_warming_up": shapes.PoolList,
-    "list": shapes.PoolList,
-    "list_with_leases": shapes.PoolList,
+    "registered": RegistrationResponse,
+    "list_warming_up": shapes.PoolListBody,
+    "list": shapes.PoolListBody,
+    "list_with_leases": shapes.PoolListBody,
     "pool": shapes.OnePool,
     "pool_with_conflict": shapes.OnePool,
     "pool_gone": shapes.OnePool,

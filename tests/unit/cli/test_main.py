@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from poolmuster import __version__
 from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
-from poolmuster.cli.options import Command, Group, command
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.cli.options import Command, CommandGroup, command
+from poolmuster.model.errors import FieldError, InvalidInput
 
 
 def test_version() -> None:
@@ -43,7 +43,7 @@ def test_the_help_of_all_commands_imports_none_of_them() -> None:
 @pytest.mark.parametrize("name", [*PROGRAMS, *OPERATORS])
 def test_each_command_is_ours_and_described_as_it_does_itself(name: str) -> None:
     found = cli.get_command(click.Context(cli), name)
-    assert isinstance(found, Command | Group)
+    assert isinstance(found, Command | CommandGroup)
     assert found.name == name
     if name in OPERATORS:
         assert found.help == OPERATORS[name]
@@ -52,7 +52,7 @@ def test_each_command_is_ours_and_described_as_it_does_itself(name: str) -> None
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (InvalidInput("No good.", (Fault("/a", "is bad"),)), 1, "poolmuster: No good. /a: is bad.\n"),
+        (InvalidInput("No good.", (FieldError("/a", "is bad"),)), 1, "poolmuster: No good. /a: is bad.\n"),
         (click.ClickException("broken \x1b[2J"), 1, "poolmuster: broken \\x1b[2J\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 1, ""),

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from poolmuster.cli.main import cli
 from poolmuster.model.address import Address
-from poolmuster.wiring.settings import PeerSettings, ServeSettings
+from poolmuster.wiring.settings import PeerFlags, ServeSettings
 
 Serve = Callable[..., Result]
 
@@ -41,7 +41,7 @@ def test_the_flags_become_settings(serve: Serve, started: list[ServeSettings]) -
     flags = ("--peer-service", "peers.ns.svc", "--peer-service", "[2001:db8::1]:9", "--peer-expect", "3")
     assert serve(*flags, "--peer-token-file", "token", "--listen", "127.0.0.1:8099").exit_code == 0
     services = (Address("peers.ns.svc", 0), Address("2001:db8::1", 9))
-    assert started[0].peers == PeerSettings(services=services, expect=3, token_file="token")
+    assert started[0].peers == PeerFlags(services=services, expect=3, token_file="token")
     assert started[0].peer_services == (Address("peers.ns.svc", 8099), Address("2001:db8::1", 9))
 
 
@@ -61,12 +61,12 @@ def test_a_port_may_be_left_out(serve: Serve, started: list[ServeSettings], text
 
 def test_variables_will_do(serve: Serve, started: list[ServeSettings]) -> None:
     assert serve(POOLMUSTER_PEER_SERVICE="a:1 b:2", POOLMUSTER_PEER_EXPECT="2").exit_code == 0
-    assert started[0].peers == PeerSettings(services=(Address("a", 1), Address("b", 2)), expect=2)
+    assert started[0].peers == PeerFlags(services=(Address("a", 1), Address("b", 2)), expect=2)
 
 
 def test_without_them_there_are_no_peers(serve: Serve, started: list[ServeSettings]) -> None:
     assert serve().exit_code == 0
-    assert started[0].peers == PeerSettings()
+    assert started[0].peers == PeerFlags()
 
 
 @pytest.mark.parametrize("flags", [("--peer-expect", "3"), ("--peer-token-file", "f"), ("--peer-ca-cert", "f")])

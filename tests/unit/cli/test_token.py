@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from poolmuster.cli.main import cli
 from poolmuster.identity.credentials_file import parse_credentials
 from poolmuster.identity.tokens import digest_of
-from poolmuster.model.access import TokenProof
+from poolmuster.model.access import TokenCredential
 
 
 def create(*args: str) -> Result:
@@ -22,9 +22,9 @@ def test_a_token_is_printed_once_and_its_line_lets_it_in() -> None:
     token, line = result.stdout.splitlines()
     assert len(token) == len("pmt_") + 43
     assert token not in line
-    principal = parse_credentials(line.encode()).known(TokenProof(digest_of(token.encode()))).principal
+    principal = parse_credentials(line.encode()).known(TokenCredential(digest_of(token.encode()))).principal
     assert principal.name == "relay-eu"
-    assert principal.allowed == {"read", "register"}
+    assert principal.roles == {"read", "register"}
     assert principal.clusters.patterns == ("eu-*", "x")
     assert create("--name", "a", "--role", "read").stdout != create("--name", "a", "--role", "read").stdout
 
@@ -42,7 +42,7 @@ def test_a_token_goes_into_a_file_for_its_owner_alone_and_never_over_another(tmp
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     token = path.read_text().strip()
     assert token not in result.output
-    assert parse_credentials(line.encode()).known(TokenProof(digest_of(token.encode()))).principal.name == "a"
+    assert parse_credentials(line.encode()).known(TokenCredential(digest_of(token.encode()))).principal.name == "a"
     again = create("--name", "a", "--role", "read", "--token-out", str(path))
     assert (again.exit_code, again.stdout) == (2, "")
     assert "File exists" in again.stderr

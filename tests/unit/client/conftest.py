@@ -35,4 +35,4 @@ def files_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(_name: str, work: Callable[[], T]) -> T:
         return work()
 
-    monkeypatch.setattr("poolmuster.client.credentials.in_thread", at_once)
+    monkeypatch.setattr("poolmuster.client.credentials.run_in_daemon_thread", at_once)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
-from poolmuster.client.credentials import LOOK_INTERVAL_MS, SETTLE_MS, Credentials, HiddenText, UnusableFile
+from poolmuster.client.credentials import LOOK_INTERVAL_MS, SETTLE_MS, ClientCredentials, HiddenText, UnusableFile
 from poolmuster.client.settings import ClientSettings
 from poolmuster.model.errors import InvalidInput
 from tests.support.clock import ManualClock
@@ -31,14 +31,14 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
-def is_due(credentials: Credentials) -> bool:
+def is_due(credentials: ClientCredentials) -> bool:
     """Asked by a call, lest the type checker takes one answer for all."""
     return credentials.is_due
 
 
 async def test_a_token_is_read_at_the_start_and_again_within_a_second(token_file: Path) -> None:
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(token_file=str(token_file)), clock)
+    credentials = ClientCredentials(ClientSettings(token_file=str(token_file)), clock)
     assert credentials.authorization == f"Bearer {TOKEN}"
     replace_file(token_file, b"second")
     assert not credentials.is_due
@@ -53,14 +53,14 @@ async def test_a_token_is_read_at_the_start_and_again_within_a_second(token_file
 
 async def test_where_nothing_changed_a_look_takes_no_time(token_file: Path) -> None:
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(token_file=str(token_file)), clock)
+    credentials = ClientCredentials(ClientSettings(token_file=str(token_file)), clock)
     await credentials.look()
     assert clock.monotonic_ms() == ManualClock().monotonic_ms()
 
 
 async def test_after_a_refusal_it_is_looked_at_at_once(token_file: Path) -> None:
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(token_file=str(token_file)), clock)
+    credentials = ClientCredentials(ClientSettings(token_file=str(token_file)), clock)
     replace_file(token_file, b"second")
     credentials.refused()
     assert credentials.is_due
@@ -70,7 +70,7 @@ async def test_after_a_refusal_it_is_looked_at_at_once(token_file: Path) -> None
 
 async def test_without_files_it_is_never_looked_at() -> None:
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(), clock)
+    credentials = ClientCredentials(ClientSettings(), clock)
     clock.jump(10 * LOOK_INTERVAL_MS)
     assert not credentials.is_due
     credentials.refused()
@@ -82,7 +82,7 @@ async def test_a_file_that_breaks_leaves_what_it_held_and_is_told_once(
     token_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(token_file=str(token_file)), clock)
+    credentials = ClientCredentials(ClientSettings(token_file=str(token_file)), clock)
     replace_file(token_file, b"planted two lines\nplanted")
     for _ in range(3):
         await looked(credentials, clock)
@@ -104,7 +104,7 @@ async def test_a_file_that_is_being_written_is_not_taken_half(tmp_path: Path) ->
     ca = tmp_path / "ca.pem"
     ca.write_bytes(first.pem)
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(urls=(URL,), ca_cert=str(ca)), clock)
+    credentials = ClientCredentials(ClientSettings(urls=(URL,), ca_cert=str(ca)), clock)
     before = credentials.tls
     ca.write_bytes(second.pem)
     clock.jump(LOOK_INTERVAL_MS)
@@ -129,7 +129,7 @@ async def test_the_swap_of_a_link_is_noticed_as_kubernetes_does_it(tmp_path: Pat
     (tmp_path / "..data").symlink_to("1")
     (tmp_path / "token").symlink_to("..data/token")
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(token_file=str(tmp_path / "token")), clock)
+    credentials = ClientCredentials(ClientSettings(token_file=str(tmp_path / "token")), clock)
     (tmp_path / "..new").symlink_to("2")
     os.replace(tmp_path / "..new", tmp_path / "..data")  # noqa: PTH105 - as the kubelet does it
     await looked(credentials, clock)
@@ -141,7 +141,7 @@ async def test_a_certificate_without_its_key_waits_for_it(tmp_path: Path, caplog
     paths = authority.client("a").write(tmp_path)
     clock = ManualClock()
     settings = ClientSettings(urls=(URL,), client_cert=paths.cert, client_key=paths.key)
-    credentials = Credentials(settings, clock)
+    credentials = ClientCredentials(settings, clock)
     before = credentials.tls
     fresh = authority.client("a")
     replace_file(Path(paths.cert), fresh.cert_pem)
@@ -162,7 +162,7 @@ async def test_the_systems_authorities_may_go_away_while_a_certificate_changes(
     monkeypatch.setenv("SSL_CERT_FILE", system)
     paths = authority.client("a").write(tmp_path)
     clock = ManualClock()
-    credentials = Credentials(ClientSettings(urls=(URL,), client_cert=paths.cert, client_key=paths.key), clock)
+    credentials = ClientCredentials(ClientSettings(urls=(URL,), client_cert=paths.cert, client_key=paths.key), clock)
     before = credentials.tls
     os.remove(system)  # noqa: PTH107 - done at once
     authority.client("a").write(tmp_path)
@@ -178,7 +178,7 @@ def test_a_file_without_a_token_is_refused_and_not_shown(tmp_path: Path, content
     path = tmp_path / "token"
     path.write_bytes(content)
     with pytest.raises(UnusableFile) as caught:
-        Credentials(ClientSettings(token_file=str(path)), ManualClock())
+        ClientCredentials(ClientSettings(token_file=str(path)), ManualClock())
     assert caught.value.setting == "token_file"
     assert str(path) in caught.value.detail
     error: BaseException | None = caught.value
@@ -191,7 +191,7 @@ def test_a_file_without_a_token_is_refused_and_not_shown(tmp_path: Path, content
 def test_a_file_that_is_missing_is_named(tmp_path: Path, setting: str) -> None:
     path = str(tmp_path / "none")
     with pytest.raises(UnusableFile, match=r"none: cannot be read: No such file or directory\.") as caught:
-        Credentials(msgspec.structs.replace(ClientSettings(urls=(URL,)), **{setting: path}), ManualClock())
+        ClientCredentials(msgspec.structs.replace(ClientSettings(urls=(URL,)), **{setting: path}), ManualClock())
     assert caught.value.setting == setting
 
 
@@ -213,8 +213,8 @@ def issued() -> Issued:
 
 def test_one_file_may_hold_the_certificate_and_its_key(tmp_path: Path, issued: Issued) -> None:
     for content in (issued.cert_pem + issued.key_pem, issued.key_pem + issued.cert_pem):
-        Credentials(_pair(tmp_path, content, None), ManualClock())
-        Credentials(_pair(tmp_path, content, content), ManualClock())
+        ClientCredentials(_pair(tmp_path, content, None), ManualClock())
+        ClientCredentials(_pair(tmp_path, content, content), ManualClock())
 
 
 def test_what_is_wrong_with_a_pair_is_said(tmp_path: Path, issued: Issued) -> None:
@@ -229,7 +229,7 @@ def test_what_is_wrong_with_a_pair_is_said(tmp_path: Path, issued: Issued) -> No
         (mangled, issued.key_pem, "cannot be used"),
     ):
         with pytest.raises(UnusableFile, match=reason) as caught:
-            Credentials(_pair(tmp_path, certificate, key), ManualClock())
+            ClientCredentials(_pair(tmp_path, certificate, key), ManualClock())
         assert caught.value.setting == "client_cert"
         assert "cert.pem" in caught.value.detail
 
@@ -237,15 +237,15 @@ def test_what_is_wrong_with_a_pair_is_said(tmp_path: Path, issued: Issued) -> No
 def test_authorities_may_have_remarks_around_them_in_any_language(tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes("# Größe\n".encode() + Authority().pem + b"subject=x\r\n" + Authority().pem)
-    Credentials(ClientSettings(urls=(URL,), ca_cert=str(path)), ManualClock())
+    ClientCredentials(ClientSettings(urls=(URL,), ca_cert=str(path)), ManualClock())
     path.write_bytes(b"# nothing")
     with pytest.raises(UnusableFile, match="holds no certificates in PEM form"):
-        Credentials(ClientSettings(urls=(URL,), ca_cert=str(path)), ManualClock())
+        ClientCredentials(ClientSettings(urls=(URL,), ca_cert=str(path)), ManualClock())
 
 
 def test_files_are_checked_also_where_no_url_needs_them(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile):
-        Credentials(ClientSettings(urls=("http://x",), ca_cert=str(tmp_path / "none")), ManualClock())
+        ClientCredentials(ClientSettings(urls=("http://x",), ca_cert=str(tmp_path / "none")), ManualClock())
 
 
 def test_nothing_shows_in_any_repr(token_file: Path, tmp_path: Path, issued: Issued) -> None:
@@ -253,7 +253,7 @@ def test_nothing_shows_in_any_repr(token_file: Path, tmp_path: Path, issued: Iss
     settings = ClientSettings(
         urls=(URL,), token_file=str(token_file), client_cert=settings.client_cert, client_key=settings.client_key
     )
-    credentials = Credentials(settings, ManualClock())
+    credentials = ClientCredentials(settings, ManualClock())
     shown = f"{settings!r} {credentials!r} {credentials._files!r} {vars(credentials)!r} {credentials.authorization!r}"
     assert TOKEN not in shown
     assert "PRIVATE" not in shown

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.client.answers import key_of, read_listing, read_sources
+from poolmuster.client.answers import key_of, read_pool_list, read_sources
 from poolmuster.client.api import pairs_of, pool_path
 from poolmuster.client.asynchronous import as_key, settings_of
 from poolmuster.client.catchup import number_of
-from poolmuster.client.errors import BadAnswer, NotReady, Refused, error_of
+from poolmuster.client.errors import InvalidResponse, NotReady, UnexpectedStatus, error_of
 from poolmuster.client.lines import LineSplitter
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import open_session, proxy_of
 from poolmuster.model.errors import (
-    Fault,
+    FieldError,
     Forbidden,
     InvalidInput,
     LimitReached,
     MethodNotAllowed,
     NotFound,
     PoolmusterError,
-    RelayLeft,
+    RelayDeregistered,
     UnknownParameter,
 )
 from poolmuster.model.key import PoolKey
@@ -39,7 +39,7 @@ def test_lines_come_out_however_they_are_cut(chunks: list[bytes]) -> None:
 def test_a_line_has_a_bound() -> None:
     splitter = LineSplitter(10)
     assert splitter.feed(b"0123456789\n0123456789") == [b"0123456789"]
-    with pytest.raises(BadAnswer):
+    with pytest.raises(InvalidResponse):
         splitter.feed(b"x")
 
 
@@ -52,7 +52,7 @@ def test_a_source_that_cannot_be_read_never_looks_fresh() -> None:
 
 def test_integers_of_any_size_survive() -> None:
     document = {"pools": [{"cluster_id": "c", "namespace": "n", "dgd_name": "d", "x": 2**70}], "complete": True}
-    listing = read_listing(document, b"", None)
+    listing = read_pool_list(document, b"", None)
     assert listing is not None
     assert listing.pools[0]["x"] == 2**70
 
@@ -61,7 +61,7 @@ def test_integers_of_any_size_survive() -> None:
     "document", [{}, {"pools": {}, "complete": True}, {"pools": [{}], "complete": True}, {"pools": []}]
 )
 def test_what_is_no_list_is_none(document: dict[str, object]) -> None:
-    assert read_listing(document, b"", None) is None
+    assert read_pool_list(document, b"", None) is None
 
 
 def test_keys_of_objects() -> None:
@@ -108,9 +108,9 @@ def test_numbers_of_revisions(revision: str | None, boot: str | None, number: in
         (403, b"{}", Forbidden),
         (404, b'{"type":"urn:poolmuster:not-found","detail":"d"}', NotFound),
         (405, b"", MethodNotAllowed),
-        (409, b'{"type":"urn:poolmuster:relay-left","detail":"d"}', RelayLeft),
-        (409, b'{"type":"urn:poolmuster:of-the-future","detail":"d"}', Refused),
-        (418, b"<html>", Refused),
+        (409, b'{"type":"urn:poolmuster:relay-left","detail":"d"}', RelayDeregistered),
+        (409, b'{"type":"urn:poolmuster:of-the-future","detail":"d"}', UnexpectedStatus),
+        (418, b"<html>", UnexpectedStatus),
         (429, b'{"type":"urn:poolmuster:limit-reached","detail":"d"}', LimitReached),
         (503, b"\xff", NotReady),
         (503, b'{"type":"urn:something-else"}', NotReady),
@@ -127,7 +127,7 @@ def test_problems_bring_their_particulars() -> None:
     body = b'{"type":"urn:poolmuster:invalid","detail":"d","errors":[{"pointer":"/a","detail":"bad"},5]}'
     invalid = error_of("u", 400, {}, body)
     assert isinstance(invalid, InvalidInput)
-    assert invalid.faults == (Fault("/a", "bad"),)
+    assert invalid.field_errors == (FieldError("/a", "bad"),)
     not_ready = error_of("u", 503, {"Retry-After": "7"}, b'{"detail":"d","sources":[{"kind":"table","name":"t"}]}')
     assert isinstance(not_ready, NotReady)
     assert (not_ready.retry_after_s, not_ready.sources[0].name) == (7, "t")

@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from poolmuster.client import AsyncClient, BadAnswer, ClientSettings, Follower, NotReady, Refused, Unreachable
+from poolmuster.client import (
+    AsyncClient,
+    ClientSettings,
+    Follower,
+    InvalidResponse,
+    NotReady,
+    UnexpectedStatus,
+    Unreachable,
+)
 from poolmuster.client.api import DiscoveryApi
-from poolmuster.model.errors import InvalidInput, NotFound, RelayLeft
+from poolmuster.model.errors import InvalidInput, NotFound, RelayDeregistered
 from poolmuster.model.key import PoolKey
 from tests.support.clock import ManualClock
 from tests.unit.client.fakes import event, pool, snapshot
@@ -73,12 +81,12 @@ async def test_calls_and_their_answers(server: Server) -> None:
     [
         (problem(400, "invalid", errors=[{"pointer": "model", "detail": "x"}]), InvalidInput),
         (problem(404, "not-found"), NotFound),
-        (problem(409, "relay-left"), RelayLeft),
+        (problem(409, "relay-left"), RelayDeregistered),
         (answers(503, body=b"<html>", headers={"Retry-After": "3"}), NotReady),
-        (answers(302, headers={"Location": "http://elsewhere/"}), BadAnswer),
-        (answers(body=b"<html>"), BadAnswer),
-        (answers(body=b"[]"), BadAnswer),
-        (answers(other=1), BadAnswer),
+        (answers(302, headers={"Location": "http://elsewhere/"}), InvalidResponse),
+        (answers(body=b"<html>"), InvalidResponse),
+        (answers(body=b"[]"), InvalidResponse),
+        (answers(other=1), InvalidResponse),
         (streams(b'{"pools":', end="cut"), Unreachable),
     ],
 )
@@ -92,16 +100,16 @@ async def test_errors_are_typed(server: Server, handler: Handler, error: type[Ex
 async def test_answers_to_writes_are_checked(server: Server) -> None:
     server.handlers = [answers(lease=None), answers(routers=5)]
     async with client_of(server.url) as client:
-        with pytest.raises(BadAnswer):
+        with pytest.raises(InvalidResponse):
             await client.register(b"{}")
-        with pytest.raises(BadAnswer):
+        with pytest.raises(InvalidResponse):
             await client.routers()
 
 
 async def test_answers_have_a_bound(server: Server) -> None:
     server.handlers = [answers(pools=[], complete=True, pad="x" * 2000)]
     async with client_of(server.url, answer_limit_bytes=1000) as client:
-        with pytest.raises(BadAnswer, match="over 1000 bytes"):
+        with pytest.raises(InvalidResponse, match="over 1000 bytes"):
             await client.list()
 
 
@@ -147,7 +155,7 @@ async def test_another_instance_answers_for_a_proxy_or_a_stranger(server: Server
 async def test_where_no_instance_answers_the_last_error_is_told(server: Server) -> None:
     server.handlers = [problem(503, "unavailable"), answers(502, body=b"")]
     async with client_of(server.url, server.url + "/second") as client:
-        with pytest.raises(Refused, match="/second answered 502"):
+        with pytest.raises(UnexpectedStatus, match="/second answered 502"):
             await client.list()
 
 
@@ -157,7 +165,7 @@ async def test_an_error_of_the_caller_is_not_tried_elsewhere(server: Server) -> 
         with pytest.raises(InvalidInput):
             await client.list()
         assert len(server.requests) == 1
-        with pytest.raises(Refused):
+        with pytest.raises(UnexpectedStatus):
             await client.list()
     assert len(server.requests) == 2
 

@@ -1,9 +1,9 @@
 """Items of a table, and a reader on two clocks that agree, for the tests of `poolmuster.core.table`."""
 
-from poolmuster.core.reading import Reading
-from poolmuster.core.roster import Roster
-from poolmuster.core.table import TableItem, TableReader
-from poolmuster.model.change import Cause, LeaveReason
+from poolmuster.core.reading import SourceUpdate
+from poolmuster.core.roster import LeaseTable
+from poolmuster.core.table import ScanDiff, TableItem
+from poolmuster.model.change import DeregistrationReason, RemovalCause
 from tests.support.registrations import key, registration
 
 LEASE_MS = 15_000
@@ -25,7 +25,9 @@ def item(name: str = "a", ends_in_ms: int = 0, *, region: str | None = None, lea
     )
 
 
-def left(name: str = "a", reason: LeaveReason | None = LeaveReason.OPERATOR, region: str | None = None) -> TableItem:
+def left(
+    name: str = "a", reason: DeregistrationReason | None = DeregistrationReason.OPERATOR, region: str | None = None
+) -> TableItem:
     return TableItem(
         key=key(name),
         registration=registration(name, "r"),
@@ -41,32 +43,32 @@ class Reads:
     """A reader and the time, which is the same on both clocks: ``at_ms`` counts from the first read."""
 
     def __init__(self, own_region: str | None = "home", lease_ms: int = LEASE_MS) -> None:
-        self.reader = TableReader(lease_ms, own_region)
+        self.reader = ScanDiff(lease_ms, own_region)
 
-    def read(self, at_ms: int, *items: TableItem) -> Reading:
-        return self.reader.take(items, T0_MS + at_ms, WALL_MS + at_ms)
+    def read(self, at_ms: int, *items: TableItem) -> SourceUpdate:
+        return self.reader.apply_scan(items, T0_MS + at_ms, WALL_MS + at_ms)
 
     def silent(self, at_ms: int) -> dict[str, int]:
-        return self.reader.silent_regions(T0_MS + at_ms)
+        return self.reader.stalled_regions(T0_MS + at_ms)
 
 
-def renewed(reading: Reading) -> dict[str, int]:
+def renewed(update: SourceUpdate) -> dict[str, int]:
     """Each renewal's remaining time, by name."""
-    return {each.registration.key.dgd_name: each.remaining_ms for each in reading.renewals}
+    return {each.registration.key.dgd_name: each.remaining_ms for each in update.renewals}
 
 
 class Listed:
     """A reader with the roster that it feeds, in the order that L5 gives."""
 
     def __init__(self) -> None:
-        self.reader = TableReader(LEASE_MS, "home")
-        self.roster = Roster()
-        self.removed: list[tuple[int, str, Cause | None]] = []
+        self.reader = ScanDiff(LEASE_MS, "home")
+        self.leases = LeaseTable()
+        self.removed: list[tuple[int, str, RemovalCause | None]] = []
 
     def read(self, at_ms: int, table_ms: int, items: list[TableItem]) -> None:
-        reading = self.reader.take(items, at_ms, table_ms)
-        steps = self.roster.apply(reading) + self.roster.end_leases(reading.started_ms, 1_000)
+        update = self.reader.apply_scan(items, at_ms, table_ms)
+        steps = self.leases.apply(update) + self.leases.expire(update.started_ms, 1_000)
         self.removed += [(at_ms, s.before.key.dgd_name, s.cause) for s in steps if s.before is not None and not s.after]
 
     def lists(self, name: str = "a") -> bool:
-        return self.roster.get(key(name)) is not None
+        return self.leases.get(key(name)) is not None

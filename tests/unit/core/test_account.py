@@ -2,9 +2,9 @@
 
 import pytest
 
-from poolmuster.core.account import ANSWER_MS, GAP_MS, Account
-from poolmuster.core.peer_messages import Row
-from poolmuster.core.standings import Standing
+from poolmuster.core.account import ANSWER_MS, GAP_MS, Member
+from poolmuster.core.peer_messages import MemberSummary
+from poolmuster.core.standings import SourceStatus
 from poolmuster.core.turns import BOOTS_LIMIT
 from poolmuster.model.source import SourceReason, SourceState
 
@@ -13,76 +13,76 @@ T0_MS = 1_000_000
 
 
 @pytest.fixture
-def account() -> Account:
-    return Account("10.0.0.1:80", T0_MS, LEASE_MS, "me")
+def account() -> Member:
+    return Member("10.0.0.1:80", T0_MS, LEASE_MS, "me")
 
 
-def shown(standing: Standing | None) -> tuple[SourceState, SourceReason | None, int | None] | None:
+def shown(standing: SourceStatus | None) -> tuple[SourceState, SourceReason | None, int | None] | None:
     return None if standing is None else (standing.state, standing.reason, standing.clears_in_ms)
 
 
-def test_one_that_was_never_read_and_is_silent_is_unknown(account: Account) -> None:
-    assert shown(account.standing(T0_MS)) == (SourceState.UNKNOWN, SourceReason.TIMEOUT, None)
+def test_one_that_was_never_read_and_is_silent_is_unknown(account: Member) -> None:
+    assert shown(account.source_status(T0_MS)) == (SourceState.UNKNOWN, SourceReason.TIMEOUT, None)
     account.failed(SourceReason.FORBIDDEN, "No token.")
-    assert shown(account.standing(T0_MS)) == (SourceState.UNKNOWN, SourceReason.FORBIDDEN, None)
+    assert shown(account.source_status(T0_MS)) == (SourceState.UNKNOWN, SourceReason.FORBIDDEN, None)
 
 
-def test_one_that_refuses_from_the_beginning_does_not_count(account: Account) -> None:
+def test_one_that_refuses_from_the_beginning_does_not_count(account: Member) -> None:
     account.refused(T0_MS + GAP_MS)
-    assert account.standing(T0_MS + GAP_MS) is None
-    assert account.sure(T0_MS + GAP_MS)
+    assert account.source_status(T0_MS + GAP_MS) is None
+    assert account.is_synced(T0_MS + GAP_MS)
 
 
-def test_one_that_was_silent_before_it_refused_is_in_doubt_for_a_lease_from_then(account: Account) -> None:
+def test_one_that_was_silent_before_it_refused_is_in_doubt_for_a_lease_from_then(account: Member) -> None:
     at_ms = T0_MS + GAP_MS + 1
     account.refused(at_ms)
-    assert shown(account.standing(at_ms)) == (SourceState.STALE, SourceReason.UNREACHABLE, LEASE_MS)
+    assert shown(account.source_status(at_ms)) == (SourceState.STALE, SourceReason.UNREACHABLE, LEASE_MS)
     for later_ms in range(at_ms, at_ms + LEASE_MS, 1_000):
         account.refused(later_ms)
-        assert account.standing(later_ms) is not None
+        assert account.source_status(later_ms) is not None
     account.refused(at_ms + LEASE_MS)
-    assert account.standing(at_ms + LEASE_MS) is None
+    assert account.source_status(at_ms + LEASE_MS) is None
 
 
-def test_one_that_was_read_is_fresh_for_three_seconds_and_then_stale(account: Account) -> None:
+def test_one_that_was_read_is_fresh_for_three_seconds_and_then_stale(account: Member) -> None:
     account.read("b", T0_MS - 50_000, T0_MS)
-    assert shown(account.standing(T0_MS + ANSWER_MS)) == (SourceState.FRESH, None, None)
-    assert shown(account.standing(T0_MS + ANSWER_MS + 1)) == (SourceState.STALE, SourceReason.TIMEOUT, None)
+    assert shown(account.source_status(T0_MS + ANSWER_MS)) == (SourceState.FRESH, None, None)
+    assert shown(account.source_status(T0_MS + ANSWER_MS + 1)) == (SourceState.STALE, SourceReason.TIMEOUT, None)
     account.failed(SourceReason.BAD_ANSWER, "Not JSON.")
-    assert shown(account.standing(T0_MS + ANSWER_MS + 1)) == (SourceState.STALE, SourceReason.BAD_ANSWER, None)
+    assert shown(account.source_status(T0_MS + ANSWER_MS + 1)) == (SourceState.STALE, SourceReason.BAD_ANSWER, None)
     account.read("b", T0_MS - 50_000, T0_MS + 60_000)
-    assert shown(account.standing(T0_MS + 60_000)) == (SourceState.FRESH, None, None)
+    assert shown(account.source_status(T0_MS + 60_000)) == (SourceState.FRESH, None, None)
 
 
 @pytest.mark.parametrize(("gap_ms", "clears_in_ms"), [(GAP_MS, None), (GAP_MS + 1, LEASE_MS - 500)])
 def test_a_successor_is_fresh_where_its_predecessor_was_heard_to_the_end(
-    account: Account, gap_ms: int, clears_in_ms: int | None
+    account: Member, gap_ms: int, clears_in_ms: int | None
 ) -> None:
     account.read("b1", T0_MS - 50_000, T0_MS)
     started_ms = T0_MS + gap_ms
     account.read("b2", started_ms, started_ms + 500)
-    standing = account.standing(started_ms + 500)
+    standing = account.source_status(started_ms + 500)
     assert standing is not None
     assert standing.clears_in_ms == clears_in_ms
-    assert account.doubtful(started_ms + 500) is (clears_in_ms is not None)
-    assert shown(account.standing(started_ms + 500 + LEASE_MS - 500)) != (SourceState.FRESH, None, None)
+    assert account.has_sync_gap(started_ms + 500) is (clears_in_ms is not None)
+    assert shown(account.source_status(started_ms + 500 + LEASE_MS - 500)) != (SourceState.FRESH, None, None)
     account.read("b2", started_ms, started_ms + LEASE_MS)
-    assert shown(account.standing(started_ms + LEASE_MS)) == (SourceState.FRESH, None, None)
+    assert shown(account.source_status(started_ms + LEASE_MS)) == (SourceState.FRESH, None, None)
 
 
-def test_one_that_dies_is_missed_for_a_lease_from_its_last_word(account: Account) -> None:
+def test_one_that_dies_is_missed_for_a_lease_from_its_last_word(account: Member) -> None:
     account.read("b", T0_MS - 50_000, T0_MS)
     account.refused(T0_MS + 500)
     expected = (SourceState.STALE, SourceReason.UNREACHABLE, LEASE_MS - 500)
-    assert shown(account.standing(T0_MS + 500)) == expected
+    assert shown(account.source_status(T0_MS + 500)) == expected
     for later_ms in range(T0_MS + 500, T0_MS + LEASE_MS, 500):
         account.refused(later_ms)
-        assert account.standing(later_ms) is not None
+        assert account.source_status(later_ms) is not None
     account.refused(T0_MS + LEASE_MS)
-    assert account.standing(T0_MS + LEASE_MS) is None
+    assert account.source_status(T0_MS + LEASE_MS) is None
 
 
-def test_one_that_dies_again_before_it_lived_for_a_lease_is_not_missed_again(account: Account) -> None:
+def test_one_that_dies_again_before_it_lived_for_a_lease_is_not_missed_again(account: Member) -> None:
     account.read("b1", T0_MS - 50_000, T0_MS)
     now_ms = T0_MS
     for n in range(20):
@@ -90,93 +90,95 @@ def test_one_that_dies_again_before_it_lived_for_a_lease_is_not_missed_again(acc
         account.read(f"c{n}", now_ms + 600, now_ms + 1_000)
         now_ms += 1_000
     account.refused(now_ms + 500)
-    assert account.standing(now_ms + 500) is None
+    assert account.source_status(now_ms + 500) is None
     account.read("d", now_ms + 600, now_ms + 700)
     account.read("d", now_ms + 600, now_ms + 600 + LEASE_MS)
     account.refused(now_ms + 700 + LEASE_MS)
-    assert account.standing(now_ms + 700 + LEASE_MS) is not None
+    assert account.source_status(now_ms + 700 + LEASE_MS) is not None
 
 
-def test_one_that_refused_and_is_silent_since_may_have_a_new_occupant(account: Account) -> None:
+def test_one_that_refused_and_is_silent_since_may_have_a_new_occupant(account: Member) -> None:
     account.read("b", T0_MS - 50_000, T0_MS)
     account.refused(T0_MS + 500)
     at_ms = T0_MS + 500 + ANSWER_MS + 1
-    assert shown(account.standing(at_ms)) == (SourceState.STALE, SourceReason.TIMEOUT, None)
-    assert not account.sure(at_ms)
+    assert shown(account.source_status(at_ms)) == (SourceState.STALE, SourceReason.TIMEOUT, None)
+    assert not account.is_synced(at_ms)
 
 
-def test_one_that_left_the_name_accounted_for_does_not_count(account: Account) -> None:
+def test_one_that_left_the_name_accounted_for_does_not_count(account: Member) -> None:
     account.read("b", T0_MS - 50_000, T0_MS)
-    account.left(T0_MS + GAP_MS)
-    assert account.standing(T0_MS + GAP_MS) is None
-    assert not account.over(T0_MS + GAP_MS + LEASE_MS - 1)
-    assert account.over(T0_MS + GAP_MS + LEASE_MS)
+    account.left_name(T0_MS + GAP_MS)
+    assert account.source_status(T0_MS + GAP_MS) is None
+    assert not account.is_forgettable(T0_MS + GAP_MS + LEASE_MS - 1)
+    assert account.is_forgettable(T0_MS + GAP_MS + LEASE_MS)
 
 
-def test_one_that_left_the_name_unread_counts_for_a_lease_unless_it_is_read_yet(account: Account) -> None:
+def test_one_that_left_the_name_unread_counts_for_a_lease_unless_it_is_read_yet(account: Member) -> None:
     account.read("b", T0_MS - 50_000, T0_MS)
     left_ms = T0_MS + GAP_MS + 1
-    account.left(left_ms)
-    assert shown(account.standing(left_ms)) == (SourceState.STALE, SourceReason.UNREACHABLE, LEASE_MS)
-    assert account.standing(left_ms + LEASE_MS) is None
+    account.left_name(left_ms)
+    assert shown(account.source_status(left_ms)) == (SourceState.STALE, SourceReason.UNREACHABLE, LEASE_MS)
+    assert account.source_status(left_ms + LEASE_MS) is None
     account.read("b", T0_MS - 50_000, left_ms + 1_000)
-    assert account.standing(left_ms + 1_000) is None
-    account.returned()
-    assert shown(account.standing(left_ms + 1_000)) == (SourceState.FRESH, None, None)
+    assert account.source_status(left_ms + 1_000) is None
+    account.rejoined_name()
+    assert shown(account.source_status(left_ms + 1_000)) == (SourceState.FRESH, None, None)
 
 
-def test_this_instance_itself_does_not_count(account: Account) -> None:
+def test_this_instance_itself_does_not_count(account: Member) -> None:
     account.read("me", T0_MS, T0_MS + 100)
-    assert account.standing(T0_MS + 60_000) is None
-    account.left(T0_MS + 60_000)
-    assert account.standing(T0_MS + 60_000) is None
-    assert account.row(T0_MS + 60_000) == Row(address="10.0.0.1:80", boot_id="me", accounted_since_ms=0, sure=True)
+    assert account.source_status(T0_MS + 60_000) is None
+    account.left_name(T0_MS + 60_000)
+    assert account.source_status(T0_MS + 60_000) is None
+    assert account.summary(T0_MS + 60_000) == MemberSummary(
+        address="10.0.0.1:80", boot_id="me", synced_ms_ago=0, synced=True
+    )
 
 
-def test_boots_that_take_turns_are_a_load_balancers_until_one_alone_answers_for_a_lease(account: Account) -> None:
+def test_boots_that_take_turns_are_a_load_balancers_until_one_alone_answers_for_a_lease(account: Member) -> None:
     now_ms = T0_MS
     for boot_id in ("b1", "b2", "b1", "b3"):
         account.read(boot_id, T0_MS - 50_000, now_ms)
         now_ms += 1_000
-    assert shown(account.standing(now_ms)) == (SourceState.STALE, SourceReason.LOAD_BALANCER, LEASE_MS - 1_000)
+    assert shown(account.source_status(now_ms)) == (SourceState.STALE, SourceReason.LOAD_BALANCER, LEASE_MS - 1_000)
     for _ in range(LEASE_MS // 1_000):
         account.read("b3", T0_MS - 50_000, now_ms)
         now_ms += 1_000
-    assert shown(account.standing(now_ms)) == (SourceState.FRESH, None, None)
+    assert shown(account.source_status(now_ms)) == (SourceState.FRESH, None, None)
 
 
-def test_restarts_and_a_boot_that_comes_back_after_a_refusal_are_no_turns(account: Account) -> None:
+def test_restarts_and_a_boot_that_comes_back_after_a_refusal_are_no_turns(account: Member) -> None:
     now_ms = T0_MS
     for n in range(2 * BOOTS_LIMIT):
         account.read(f"b{n}", now_ms - 100, now_ms)
         account.refused(now_ms + 100)
         account.read(f"b{n}", now_ms - 100, now_ms + 200)
         now_ms += 1_000
-    assert shown(account.standing(now_ms)) == (SourceState.FRESH, None, None)
+    assert shown(account.source_status(now_ms)) == (SourceState.FRESH, None, None)
 
 
-def row(boot_id: str) -> Row:
-    return Row(address="10.0.0.1:80", boot_id=boot_id, accounted_since_ms=0, sure=True)
+def row(boot_id: str) -> MemberSummary:
+    return MemberSummary(address="10.0.0.1:80", boot_id=boot_id, synced_ms_ago=0, synced=True)
 
 
-def test_a_peer_that_knew_the_predecessor_to_its_end_takes_the_doubt_away(account: Account) -> None:
+def test_a_peer_that_knew_the_predecessor_to_its_end_takes_the_doubt_away(account: Member) -> None:
     account.read("b1", T0_MS - 50_000, T0_MS)
     account.read("b2", T0_MS + 10_000, T0_MS + 10_500)
-    account.vouched(row("b1"), T0_MS + 10_000 - GAP_MS - 1, for_the_past=False)
-    assert account.doubtful(T0_MS + 10_500)
-    account.vouched(row("b2"), T0_MS + 10_000 - GAP_MS, for_the_past=False)
-    assert not account.doubtful(T0_MS + 10_500)
-    account.vouched(row("b3"), T0_MS + 11_000, for_the_past=False)
-    assert (account.accounted_ms, account.boot_id) == (T0_MS + 11_000, "b3")
+    account.adopt_sync_state(row("b1"), T0_MS + 10_000 - GAP_MS - 1, for_the_past=False)
+    assert account.has_sync_gap(T0_MS + 10_500)
+    account.adopt_sync_state(row("b2"), T0_MS + 10_000 - GAP_MS, for_the_past=False)
+    assert not account.has_sync_gap(T0_MS + 10_500)
+    account.adopt_sync_state(row("b3"), T0_MS + 11_000, for_the_past=False)
+    assert (account.synced_until_ms, account.boot_id) == (T0_MS + 11_000, "b3")
 
 
-def test_for_the_past_one_that_was_not_read_is_known_as_far_as_the_peer_knew_it(account: Account) -> None:
-    account.vouched(row("b1"), T0_MS - 500, for_the_past=True)
+def test_for_the_past_one_that_was_not_read_is_known_as_far_as_the_peer_knew_it(account: Member) -> None:
+    account.adopt_sync_state(row("b1"), T0_MS - 500, for_the_past=True)
     account.read("b1", T0_MS - 50_000, T0_MS + 60_000)
-    assert shown(account.standing(T0_MS + 60_000)) == (SourceState.FRESH, None, None)
+    assert shown(account.source_status(T0_MS + 60_000)) == (SourceState.FRESH, None, None)
 
 
-def test_for_the_past_a_gap_between_the_peers_knowledge_and_the_own_is_in_doubt(account: Account) -> None:
+def test_for_the_past_a_gap_between_the_peers_knowledge_and_the_own_is_in_doubt(account: Member) -> None:
     account.read("b2", T0_MS - 100, T0_MS)
-    account.vouched(row("b1"), T0_MS - 100 - GAP_MS - 1, for_the_past=True)
-    assert shown(account.standing(T0_MS)) == (SourceState.STALE, SourceReason.WARMING_UP, LEASE_MS - 100)
+    account.adopt_sync_state(row("b1"), T0_MS - 100 - GAP_MS - 1, for_the_past=True)
+    assert shown(account.source_status(T0_MS)) == (SourceState.STALE, SourceReason.WARMING_UP, LEASE_MS - 100)

@@ -1,8 +1,8 @@
 """Warm, named, and what it takes to be taken at one's word."""
 
 from poolmuster.core.account import ANSWER_MS, GAP_MS
-from poolmuster.core.circle import Circle
-from poolmuster.core.peer_messages import Row, Statement
+from poolmuster.core.circle import Membership
+from poolmuster.core.peer_messages import MemberSummary, SyncSummary
 from poolmuster.model.source import SourceKind, SourceReason, SourceState, is_complete
 
 LEASE_MS = 15_000
@@ -12,22 +12,22 @@ WALL_MS = 1_800_000_000_000
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 
 
-def circle(*addresses: str, expect: int = 0) -> Circle:
-    made = Circle(boot_id="me", names=("n",), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=T0_MS, expect=expect)
+def membership(*addresses: str, expect: int = 0) -> Membership:
+    made = Membership(boot_id="me", names=("n",), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=T0_MS, expect=expect)
     made.resolved("n", frozenset(addresses), T0_MS, T0_MS)
     return made
 
 
-def shown(made: Circle, now_ms: int) -> list[tuple[str, SourceState, SourceReason | None]]:
+def shown(made: Membership, now_ms: int) -> list[tuple[str, SourceState, SourceReason | None]]:
     return [(each.name, each.state, each.reason) for each in made.sources(now_ms, WALL_MS + now_ms)]
 
 
-def resolve(made: Circle, now_ms: int, *addresses: str) -> None:
+def resolve(made: Membership, now_ms: int, *addresses: str) -> None:
     made.resolved("n", frozenset(addresses), now_ms, now_ms)
 
 
 def test_one_that_resolves_only_itself_is_a_healthy_cluster_of_one() -> None:
-    made = circle(A)
+    made = membership(A)
     made.read(A, "me", 0, T0_MS)
     assert shown(made, T0_MS) == [
         ("memory", SourceState.STALE, SourceReason.WARMING_UP),
@@ -39,14 +39,14 @@ def test_one_that_resolves_only_itself_is_a_healthy_cluster_of_one() -> None:
 
 
 def test_no_records_means_nobody_else() -> None:
-    made = circle()
+    made = membership()
     for late_ms in range(0, LEASE_MS + 1, 1_000):
         resolve(made, T0_MS + late_ms)
     assert is_complete(made.sources(T0_MS + LEASE_MS, WALL_MS))
 
 
 def test_a_source_says_since_when_and_when_it_was_last_good() -> None:
-    made = circle(A)
+    made = membership(A)
     made.read(A, "b", 50_000, T0_MS)
     made.sources(T0_MS, WALL_MS)
     later_ms = T0_MS + ANSWER_MS + 500
@@ -58,24 +58,24 @@ def test_a_source_says_since_when_and_when_it_was_last_good() -> None:
 
 
 def test_a_name_that_was_never_read_is_unknown_and_later_stale() -> None:
-    made = Circle(boot_id="me", names=("n",), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=T0_MS)
+    made = Membership(boot_id="me", names=("n",), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=T0_MS)
     assert shown(made, T0_MS)[1] == ("n", SourceState.UNKNOWN, SourceReason.DNS_FAILED)
     resolve(made, T0_MS)
     made.resolver_failed("n", "It refuses.")
     late_ms = T0_MS + ANSWER_MS + 1
     assert shown(made, late_ms)[1] == ("n", SourceState.STALE, SourceReason.DNS_FAILED)
-    assert not made.statement(late_ms).named
+    assert not made.summary(late_ms).names_resolved
 
 
 def test_a_name_that_is_first_read_late_warms_up_from_then() -> None:
-    made = Circle(boot_id="me", names=("n",), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=T0_MS)
+    made = Membership(boot_id="me", names=("n",), lease_ms=LEASE_MS, slack_ms=SLACK_MS, now_ms=T0_MS)
     resolve(made, T0_MS + 20_000)
-    assert not made.warm(T0_MS + 20_000 + LEASE_MS - 1)
-    assert made.warm(T0_MS + 20_000 + LEASE_MS)
+    assert not made.is_warm(T0_MS + 20_000 + LEASE_MS - 1)
+    assert made.is_warm(T0_MS + 20_000 + LEASE_MS)
 
 
 def test_fewer_instances_than_expected_are_missing() -> None:
-    made = circle(A, B, expect=3)
+    made = membership(A, B, expect=3)
     made.read(A, "b", 50_000, T0_MS)
     assert shown(made, T0_MS)[1] == ("n", SourceState.STALE, SourceReason.PEERS_MISSING)
     made.read(B, "c", 50_000, T0_MS)
@@ -85,19 +85,19 @@ def test_fewer_instances_than_expected_are_missing() -> None:
 
 
 def test_a_short_pause_puts_off_being_warm_and_a_long_one_ends_it() -> None:
-    made = circle()
+    made = membership()
     made.paused(T0_MS + 6_000, 5_000)
-    assert not made.warm(T0_MS + LEASE_MS + 4_999)
+    assert not made.is_warm(T0_MS + LEASE_MS + 4_999)
     warm_ms = T0_MS + LEASE_MS + 5_000
-    assert made.warm(warm_ms)
+    assert made.is_warm(warm_ms)
     made.paused(warm_ms + 6_000, 5_000)
-    assert made.warm(warm_ms + 6_000)
+    assert made.is_warm(warm_ms + 6_000)
     made.paused(warm_ms + 20_000, SLACK_MS + 1)
-    assert not made.warm(warm_ms + 20_000 + LEASE_MS - 1)
+    assert not made.is_warm(warm_ms + 20_000 + LEASE_MS - 1)
 
 
 def test_what_is_said_of_an_address_that_was_forgotten_is_dropped() -> None:
-    made = circle(A)
+    made = membership(A)
     for _ in range(2):
         resolve(made, T0_MS + 1_000)
     assert A in made.addresses
@@ -106,40 +106,40 @@ def test_what_is_said_of_an_address_that_was_forgotten_is_dropped() -> None:
     made.read(A, "b", 0, T0_MS)
     made.refused(A, T0_MS)
     made.failed(A, SourceReason.TIMEOUT, "It is late.")
-    assert made.account(A) is None
+    assert made.member(A) is None
 
 
 def test_an_address_that_leaves_and_returns_counts_again() -> None:
-    made = circle(A)
+    made = membership(A)
     made.refused(A, T0_MS)
     resolve(made, T0_MS + 1_000)
     resolve(made, T0_MS + 2_000, A)
-    account = made.account(A)
+    account = made.member(A)
     assert account is not None
     assert account.left_ms is None
 
 
-def own(boot_id: str | None = None, since_ms: int = 0, *, doubt: bool = False) -> Row:
-    return Row(address=A, boot_id=boot_id, accounted_since_ms=since_ms, sure=False, doubt=doubt)
+def own(boot_id: str | None = None, since_ms: int = 0, *, doubt: bool = False) -> MemberSummary:
+    return MemberSummary(address=A, boot_id=boot_id, synced_ms_ago=since_ms, synced=False, sync_gap=doubt)
 
 
-def told(made: Circle, *rows: Row, warm: bool = True, named: bool = True) -> bool:
+def told(made: Membership, *rows: MemberSummary, warm: bool = True, named: bool = True) -> bool:
     made.read(A, "me", 0, T0_MS)
-    return made.adopt(Statement(warm=warm, named=named, rows=rows), T0_MS, T0_MS)
+    return made.apply_summary(SyncSummary(warmed_up=warm, names_resolved=named, members=rows), T0_MS, T0_MS)
 
 
 def test_a_complete_peers_whole_list_warms_at_once_its_own_address_left_out() -> None:
-    made = circle(A, B)
-    peer = Row(address=B, boot_id="b", accounted_since_ms=0, sure=True)
-    elsewhere = Row(address="10.9.9.9:80", boot_id="x", accounted_since_ms=0, sure=True)
-    assert made.lacks(T0_MS)
+    made = membership(A, B)
+    peer = MemberSummary(address=B, boot_id="b", synced_ms_ago=0, synced=True)
+    elsewhere = MemberSummary(address="10.9.9.9:80", boot_id="x", synced_ms_ago=0, synced=True)
+    assert made.needs_full_sync(T0_MS)
     assert told(made, peer, elsewhere, own("former", GAP_MS))
-    assert made.warm(T0_MS)
-    assert not made.lacks(T0_MS)
+    assert made.is_warm(T0_MS)
+    assert not made.needs_full_sync(T0_MS)
 
 
 def test_a_peer_is_not_taken_at_its_word_unless_it_was_sure_of_all() -> None:
-    unsure = Row(address=B, boot_id="b", accounted_since_ms=5_000, sure=False)
+    unsure = MemberSummary(address=B, boot_id="b", synced_ms_ago=5_000, synced=False)
     for rows, warm, named in (
         ((own(),), False, True),
         ((own(),), True, False),
@@ -148,25 +148,27 @@ def test_a_peer_is_not_taken_at_its_word_unless_it_was_sure_of_all() -> None:
         ((own("former", doubt=True),), True, True),
         ((own("me", doubt=True),), True, True),
     ):
-        made = circle(A, B)
+        made = membership(A, B)
         assert not told(made, *rows, warm=warm, named=named)
-        assert not made.warm(T0_MS)
-    assert told(circle(A, B), own("me", GAP_MS + 1))
+        assert not made.is_warm(T0_MS)
+    assert told(membership(A, B), own("me", GAP_MS + 1))
 
 
 def test_after_a_long_pause_the_own_address_needs_no_account_as_this_very_boot_lived_through_it() -> None:
-    made = circle(A)
+    made = membership(A)
     now_ms = T0_MS + 60_000
     resolve(made, now_ms, A)
     made.read(A, "me", 60_000, now_ms)
     made._warm_at_ms = T0_MS
     made.paused(now_ms, SLACK_MS + 1)
-    assert made.adopt(Statement(warm=True, named=True, rows=(own("me", 20_000, doubt=True),)), now_ms, now_ms)
+    assert made.apply_summary(
+        SyncSummary(warmed_up=True, names_resolved=True, members=(own("me", 20_000, doubt=True),)), now_ms, now_ms
+    )
 
 
 def test_a_name_that_is_asked_once_a_second_has_no_gap_however_short_the_slack_is() -> None:
-    made = Circle(boot_id="me", names=("n",), lease_ms=2_000, slack_ms=1_000, now_ms=T0_MS)
+    made = Membership(boot_id="me", names=("n",), lease_ms=2_000, slack_ms=1_000, now_ms=T0_MS)
     for asked in range(8):
         resolve(made, T0_MS + asked * 1_010, "a")
         made.read("a", "me", asked * 1_010, T0_MS + asked * 1_010)
-    assert made.warm(T0_MS + 7 * 1_010)
+    assert made.is_warm(T0_MS + 7 * 1_010)

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.core.history import OVERHEAD_BYTES, History, change_bytes
+from poolmuster.core.history import OVERHEAD_BYTES, ChangeLog, change_bytes
 from poolmuster.model.change import Change, ChangeKind
 from tests.support.registrations import pool
 
 
 def change(number: int, clock_ms: int = 0, padding: int = 0) -> Change:
     before = pool("a", x="x" * padding) if padding else None
-    return Change(number=number, kind=ChangeKind.CHANGED, at_ms=0, clock_ms=clock_ms, before=before)
+    return Change(number=number, kind=ChangeKind.CHANGED, at_ms=0, monotonic_ms=clock_ms, before=before)
 
 
 @given(
@@ -22,44 +22,48 @@ def change(number: int, clock_ms: int = 0, padding: int = 0) -> Change:
 def test_it_holds_the_latest_changes_within_both_bounds(
     sizes: list[int], limit_changes: int, limit_bytes: int, at_most: int | None
 ) -> None:
-    history = History(limit_changes, limit_bytes, 0)
+    change_log = ChangeLog(limit_changes, limit_bytes, 0)
     changes = [change(number, number, size) for number, size in enumerate(sizes, 1)]
     for each in changes:
-        history.append(each)
-        assert len(history) <= limit_changes
-        assert history.size_bytes == sum(map(change_bytes, (history.since(history.floor) or []))) <= limit_bytes
-    held = history.since(history.floor) or []
+        change_log.append(each)
+        assert len(change_log) <= limit_changes
+        assert (
+            change_log.size_bytes
+            == sum(map(change_bytes, (change_log.since(change_log.first_resumable) or [])))
+            <= limit_bytes
+        )
+    held = change_log.since(change_log.first_resumable) or []
     assert held == changes[len(changes) - len(held) :]
-    assert history.number == len(changes)
-    assert history.floor == len(changes) - len(held)
+    assert change_log.number == len(changes)
+    assert change_log.first_resumable == len(changes) - len(held)
     for number in range(-1, len(changes) + 3):
-        expected = changes[number:][:at_most] if history.floor <= number <= history.number else None
-        assert history.since(number, at_most) == expected
+        expected = changes[number:][:at_most] if change_log.first_resumable <= number <= change_log.number else None
+        assert change_log.since(number, at_most) == expected
 
 
 def test_it_forgets_no_more_than_it_must() -> None:
-    history = History(100, 3 * OVERHEAD_BYTES, 0)
+    change_log = ChangeLog(100, 3 * OVERHEAD_BYTES, 0)
     for number in range(1, 6):
-        history.append(change(number))
-    assert [each.number for each in (history.since(history.floor) or [])] == [3, 4, 5]
+        change_log.append(change(number))
+    assert [each.number for each in (change_log.since(change_log.first_resumable) or [])] == [3, 4, 5]
 
 
 @given(st.integers(0, 300), st.none() | st.integers(1, 300))
 def test_a_place_far_back_leads_on_like_one_nearby(number: int, at_most: int | None) -> None:
-    history = History(1000, 1 << 30, 0)
+    change_log = ChangeLog(1000, 1 << 30, 0)
     for each in range(1, 301):
-        history.append(change(each))
-    found = history.since(number, at_most)
+        change_log.append(change(each))
+    found = change_log.since(number, at_most)
     assert found is not None
     assert [each.number for each in found] == list(range(number + 1, 301))[:at_most]
 
 
 def test_it_tells_how_far_back_it_knows_and_what_is_newer() -> None:
-    history = History(3, 1 << 20, 50)
-    assert history.known_since_ms == 50
+    change_log = ChangeLog(3, 1 << 20, 50)
+    assert change_log.known_since_ms == 50
     for number in range(1, 6):
-        history.append(change(number, 100 * number))
-    assert history.known_since_ms == 200
-    assert [each.number for each in history.newer_than(400)] == [5]
-    assert [each.number for each in history.newer_than(0)] == [3, 4, 5]
-    assert history.newer_than(500) == []
+        change_log.append(change(number, 100 * number))
+    assert change_log.known_since_ms == 200
+    assert [each.number for each in change_log.newer_than(400)] == [5]
+    assert [each.number for each in change_log.newer_than(0)] == [3, 4, 5]
+    assert change_log.newer_than(500) == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poolmuster.core import listing as listing_module
-from poolmuster.core.listing import Listing
+from poolmuster.core.listing import RecordList
 from poolmuster.model.registration import Pool
 from tests.support.registrations import key, pool
 
@@ -18,16 +18,16 @@ steps = st.lists(st.tuples(st.booleans(), names, st.integers(0, 2)), max_size=12
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of three, so that they split and empty all the time."""
-    monkeypatch.setattr(listing_module, "PAGE_POOLS", 3)
+    monkeypatch.setattr(listing_module, "PAGE_RECORDS", 3)
 
 
-def joined(listing: Listing) -> bytes:
-    return b"".join([page.joined() for page in listing.pages()]).removeprefix(b",")
+def joined(listing: RecordList) -> bytes:
+    return b"".join([page.encoded() for page in listing.pages()]).removeprefix(b",")
 
 
 @given(steps, st.booleans(), st.booleans())
 def test_it_equals_a_sorted_dictionary(script: list[tuple[bool, str, int]], looks: bool, keeps: bool) -> None:
-    listing, plain = Listing(keeps_bytes=keeps), dict[str, Pool]()
+    listing, plain = RecordList(keeps_bytes=keeps), dict[str, Pool]()
     for put, name, weight in script:
         if put:
             plain[name] = pool(name, weight=weight)
@@ -52,7 +52,7 @@ def test_equal_lists_have_equal_bytes_and_digests_whatever_way_they_came(
     pools = [pool(name, weight=weights[name]) for name in sorted(weights)]
     shuffled = list(pools)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a Random
-    one, other = Listing(pools), Listing()
+    one, other = RecordList(pools), RecordList()
     other.put(pool("to be gone", weight=9))
     for each in shuffled:
         other.put(pool(each.key.dgd_name, weight=5))
@@ -64,13 +64,14 @@ def test_equal_lists_have_equal_bytes_and_digests_whatever_way_they_came(
 
 def test_different_lists_have_different_digests() -> None:
     digests = {
-        Listing(pools).digest for pools in ([], [pool("a")], [pool("b")], [pool("a"), pool("b")], [pool("a", weight=1)])
+        RecordList(pools).digest
+        for pools in ([], [pool("a")], [pool("b")], [pool("a"), pool("b")], [pool("a", weight=1)])
     }
     assert len(digests) == 5
 
 
 def test_pools_stand_by_the_parts_of_their_keys_each_by_code_point() -> None:
-    listing = Listing()
+    listing = RecordList()
     for cluster, name in [
         ("b", "a"),
         ("a/b", "x"),
@@ -94,7 +95,7 @@ def test_pools_stand_by_the_parts_of_their_keys_each_by_code_point() -> None:
 
 
 def test_a_change_makes_one_page_anew_and_no_more() -> None:
-    listing = Listing([pool(f"{number:02}") for number in range(12)])
+    listing = RecordList([pool(f"{number:02}") for number in range(12)])
     before = listing.pages()
     listing.put(pool("04", weight=7))
     after = listing.pages()
@@ -102,19 +103,19 @@ def test_a_change_makes_one_page_anew_and_no_more() -> None:
 
 
 def test_pages_that_were_taken_stay_as_they_were_and_hold_no_bytes_of_their_own() -> None:
-    listing = Listing([pool("a"), pool("b")])
+    listing = RecordList([pool("a"), pool("b")])
     (page,) = listing.pages()
-    assert page.joined() is page.joined(), "joined once while it is current"
-    before = page.joined()
+    assert page.encoded() is page.encoded(), "joined once while it is current"
+    before = page.encoded()
     listing.put(pool("a", weight=7))
     listing.remove(key("b"))
-    assert page.joined() == before
-    assert page.joined() is not page.joined()
+    assert page.encoded() == before
+    assert page.encoded() is not page.encoded()
     assert page.size_bytes == len(before)
 
 
 def test_taking_out_what_is_not_there_changes_nothing() -> None:
-    listing = Listing()
+    listing = RecordList()
     listing.remove(key("a"))
     assert listing.get(key("a")) is None
     listing.put(pool("b"))

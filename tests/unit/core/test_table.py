@@ -4,7 +4,7 @@ import pytest
 
 from poolmuster.core.reading import Renewal
 from poolmuster.core.table import EXPECTED_GAP_MS, RECENT_MS, TableItem
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from tests.support.registrations import key, registration
 from tests.unit.core.tables import HOUR_MS, LEASE_MS, T0_MS, WALL_MS, Listed, Reads, item, left, renewed
 
@@ -24,16 +24,16 @@ def reads() -> Reads:
 def test_l4_at_the_first_good_read_an_entry_lives_to_its_stored_end_one_lease_at_most(
     reads: Reads, ends_in_ms: int, remaining_ms: int | None
 ) -> None:
-    reading = reads.read(0, item(ends_in_ms=ends_in_ms))
-    assert renewed(reading) == ({} if remaining_ms is None else {"a": remaining_ms})
-    assert reading.credit_ms == 0
-    assert reading.ends_leases
+    update = reads.read(0, item(ends_in_ms=ends_in_ms))
+    assert renewed(update) == ({} if remaining_ms is None else {"a": remaining_ms})
+    assert update.credit_ms == 0
+    assert update.expire
 
 
 def test_l4_the_lease_is_the_items_own_where_it_bears_one(reads: Reads) -> None:
     assert renewed(reads.read(0, item(ends_in_ms=HOUR_MS, lease_ms=60_000))) == {"a": 60_000}
-    reading = reads.read(1000, item(ends_in_ms=HOUR_MS + 1, lease_ms=2_000))
-    assert reading.renewals == (Renewal(reading.renewals[0].registration, 2_000, 2_000),)
+    update = reads.read(1000, item(ends_in_ms=HOUR_MS + 1, lease_ms=2_000))
+    assert update.renewals == (Renewal(update.renewals[0].registration, 2_000, 2_000),)
 
 
 # Every later one.
@@ -66,33 +66,37 @@ def test_l4_an_entry_that_the_previous_read_did_not_have_is_renewed_unless_its_e
 
 def test_l4_an_item_missing_from_a_good_read_counts_as_one_not_renewed(reads: Reads) -> None:
     reads.read(0, item(ends_in_ms=LEASE_MS))
-    reading = reads.read(1000)
-    assert (reading.renewals, reading.departures) == ((), ())
+    update = reads.read(1000)
+    assert (update.renewals, update.deregistrations) == ((), ())
     assert renewed(reads.read(2000, item(ends_in_ms=LEASE_MS))) == {"a": LEASE_MS}
 
 
 def test_an_end_of_zero_is_a_deregistration_and_is_told_once(reads: Reads) -> None:
     reads.read(0, item(ends_in_ms=LEASE_MS))
-    reading = reads.read(1000, left())
-    (departure,) = reading.departures
-    assert (departure.key, departure.relay_id, departure.reason) == (key(), "r", LeaveReason.OPERATOR)
-    assert departure.detail == "gone"
-    assert reading.renewals == ()
-    assert reads.read(2000, left()).departures == ()
+    update = reads.read(1000, left())
+    (deregistration,) = update.deregistrations
+    assert (deregistration.key, deregistration.relay_id, deregistration.reason) == (
+        key(),
+        "r",
+        DeregistrationReason.OPERATOR,
+    )
+    assert deregistration.detail == "gone"
+    assert update.renewals == ()
+    assert reads.read(2000, left()).deregistrations == ()
     assert renewed(reads.read(3000, item(ends_in_ms=1))) == {"a": LEASE_MS}
 
 
 def test_a_deregistration_that_the_first_read_shows_is_told_too(reads: Reads) -> None:
     """A reader that starts may hold nothing of the key, but nothing is lost by saying it."""
-    assert len(reads.read(0, left()).departures) == 1
+    assert len(reads.read(0, left()).deregistrations) == 1
 
 
 @pytest.mark.parametrize("ends_in_ms", [-1, -HOUR_MS, 1 - WALL_MS])
 def test_only_zero_means_deregistered(reads: Reads, ends_in_ms: int) -> None:
     reads.read(0, item(ends_in_ms=LEASE_MS))
-    reading = reads.read(1000, item(ends_in_ms=ends_in_ms))
-    assert reading.departures == ()
-    assert renewed(reading) == {"a": LEASE_MS}
+    update = reads.read(1000, item(ends_in_ms=ends_in_ms))
+    assert update.deregistrations == ()
+    assert renewed(update) == {"a": LEASE_MS}
 
 
 # L5: time in which no renewal could be seen.
@@ -117,11 +121,11 @@ def test_l5_at_a_good_read_the_excess_is_added_before_renewals_count_and_leases_
     outage_ms = 300_000
     listed.read(outage_ms, WALL_MS + outage_ms, [item("dead", LEASE_MS), item("live", outage_ms + LEASE_MS)])
     assert listed.removed == []
-    dead, live = listed.roster.get(key("dead")), listed.roster.get(key("live"))
+    dead, live = listed.leases.get(key("dead")), listed.leases.get(key("live"))
     assert dead is not None
     assert live is not None
-    assert listed.roster.ends_in_ms(dead, outage_ms) == LEASE_MS - EXPECTED_GAP_MS
-    assert listed.roster.ends_in_ms(live, outage_ms) == LEASE_MS
+    assert listed.leases.remaining_ms(dead, outage_ms) == LEASE_MS - EXPECTED_GAP_MS
+    assert listed.leases.remaining_ms(live, outage_ms) == LEASE_MS
 
 
 # A table just back from an outage.
@@ -136,18 +140,18 @@ def test_complete_only_after_a_lease_where_more_had_ended_within_the_hour_than_l
 ) -> None:
     items = [item(f"l{n}", LEASE_MS) for n in range(live)] + [item(f"e{n}", -1 - n) for n in range(ended)]
     reads.read(0, *items)
-    assert reads.reader.settled_at_ms == (T0_MS + LEASE_MS if settles else None)
+    assert reads.reader.warm_at_ms == (T0_MS + LEASE_MS if settles else None)
 
 
 def test_what_ended_an_hour_ago_or_left_says_nothing_of_an_outage(reads: Reads) -> None:
     reads.read(0, item("old", -RECENT_MS), left("gone"))
-    assert reads.reader.settled_at_ms is None
+    assert reads.reader.warm_at_ms is None
 
 
 def test_a_later_read_never_makes_the_list_settle_again(reads: Reads) -> None:
     reads.read(0, item("a", LEASE_MS))
     reads.read(1000, item("a", LEASE_MS), *(item(f"e{n}", -1) for n in range(5)))
-    assert reads.reader.settled_at_ms is None
+    assert reads.reader.warm_at_ms is None
 
 
 # Which put changes what the list shows.
@@ -155,11 +159,11 @@ def test_a_later_read_never_makes_the_list_settle_again(reads: Reads) -> None:
 
 def test_a_put_of_what_lives_is_a_renewal_and_all_else_is_news(reads: Reads) -> None:
     now_ms = T0_MS
-    assert not reads.reader.lives(registration("a", "r"), now_ms)
+    assert not reads.reader.is_renewal(registration("a", "r"), now_ms)
     reads.read(0, item(ends_in_ms=LEASE_MS), item("ended", -1), left("left"))
-    assert reads.reader.lives(registration("a", "another"), now_ms)
-    assert not reads.reader.lives(registration("a", "r", weight=1), now_ms)
-    assert not reads.reader.lives(registration("ended", "r"), now_ms)
-    assert not reads.reader.lives(registration("left", "r"), now_ms)
-    assert reads.reader.lives(registration("a", "r"), now_ms + LEASE_MS - 1)
-    assert not reads.reader.lives(registration("a", "r"), now_ms + LEASE_MS), "it ended, so a put adds it"
+    assert reads.reader.is_renewal(registration("a", "another"), now_ms)
+    assert not reads.reader.is_renewal(registration("a", "r", weight=1), now_ms)
+    assert not reads.reader.is_renewal(registration("ended", "r"), now_ms)
+    assert not reads.reader.is_renewal(registration("left", "r"), now_ms)
+    assert reads.reader.is_renewal(registration("a", "r"), now_ms + LEASE_MS - 1)
+    assert not reads.reader.is_renewal(registration("a", "r"), now_ms + LEASE_MS), "it ended, so a put adds it"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poolmuster.core.table import EXPECTED_GAP_MS, TableItem
-from poolmuster.model.change import Cause
+from poolmuster.model.change import RemovalCause
 from tests.support.registrations import key, registration
 from tests.unit.core.tables import HEARTBEAT_MS, HOUR_MS, LEASE_MS, SECOND_MS, T0_MS, WALL_MS, Listed
 
@@ -163,5 +163,5 @@ def test_l5_what_a_dead_pool_gains_is_the_time_in_which_nothing_could_be_read(
     )
     gaps_ms = [after - before for before, after in zip(table.good_ms, table.good_ms[1:], strict=False)]
     ((removed_ms, _, cause),) = table.listed.removed
-    assert cause is Cause.EXPIRED
+    assert cause is RemovalCause.EXPIRED
     assert removed_ms - T0_MS - seen_ms <= LEASE_MS + credit_ms + max(gaps_ms)

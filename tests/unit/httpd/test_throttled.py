@@ -3,22 +3,22 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.httpd.throttled import Throttle
+from poolmuster.httpd.throttled import LogThrottle
 
 
 def test_the_first_is_told_and_then_one_an_interval_with_the_number_left_out() -> None:
-    throttle: Throttle[str] = Throttle()
+    throttle: LogThrottle[str] = LogThrottle()
     assert [throttle.tell("a", now_ms) for now_ms in (0, 1, 999, 1000, 1001, 3000)] == [0, None, None, 2, None, 1]
 
 
 def test_keys_do_not_hold_each_other_up() -> None:
-    throttle: Throttle[str] = Throttle()
+    throttle: LogThrottle[str] = LogThrottle()
     assert throttle.tell("a", 0) == 0
     assert throttle.tell("b", 0) == 0
 
 
 def test_what_was_left_out_is_told_when_nothing_follows() -> None:
-    throttle: Throttle[str] = Throttle()
+    throttle: LogThrottle[str] = LogThrottle()
     throttle.tell("a", 0)
     throttle.tell("a", 1)
     throttle.tell("b", 0)
@@ -31,7 +31,7 @@ def test_what_was_left_out_is_told_when_nothing_follows() -> None:
 
 
 def test_further_keys_count_as_one() -> None:
-    throttle: Throttle[int] = Throttle(keys=2)
+    throttle: LogThrottle[int] = LogThrottle(keys=2)
     assert [throttle.tell(key, 0) for key in range(5)] == [0, 0, 0, None, None]
     assert throttle.tell(9, 999) is None
     assert len(throttle) == 3
@@ -39,7 +39,7 @@ def test_further_keys_count_as_one() -> None:
 
 
 def test_what_a_forgotten_key_left_out_is_told_by_the_next() -> None:
-    throttle: Throttle[int] = Throttle(keys=1)
+    throttle: LogThrottle[int] = LogThrottle(keys=1)
     assert [throttle.tell(1, now_ms) for now_ms in (0, 1, 2)] == [0, None, None]
     assert throttle.tell(2, 1_000) == 2
 
@@ -49,7 +49,7 @@ def test_every_event_is_told_or_counted_once_and_lines_and_memory_are_bounded(
     events: list[tuple[int, int, bool]],
 ) -> None:
     """However keys and times mix."""
-    throttle: Throttle[int] = Throttle(keys=3)
+    throttle: LogThrottle[int] = LogThrottle(keys=3)
     now_ms = 0
     lines: list[int] = []
     accounted = 0

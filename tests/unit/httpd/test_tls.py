@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from poolmuster.httpd.tls import ServerTls, TlsFiles
-from poolmuster.identity.anchors import Authorities, read_authorities
+from poolmuster.identity.anchors import CaBundle, read_authorities
 from poolmuster.model.errors import InvalidInput
 from tests.support.pki import DAY, Authority, from_now, of_no_version
 
@@ -103,7 +103,7 @@ def test_no_file_is_left_open_and_no_key_shows() -> None:
 
 def test_what_keeps_a_context_from_being_made_is_said_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads files again catches no more than this: anything else would end the program."""
-    odd = Authorities((OURS.der,))
+    odd = CaBundle((OURS.der,))
     odd.ders = (b"a certificate that one library reads and the other does not",)
     with pytest.raises(InvalidInput, match="authorities of the clients"):
         ServerTls(PAIR.cert_pem, PAIR.key_pem, odd)

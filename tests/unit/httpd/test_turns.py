@@ -3,10 +3,10 @@
 import asyncio
 import itertools
 
-from poolmuster.httpd.turns import Turns
+from poolmuster.httpd.turns import HandshakeQueue
 
 
-async def started(turns: Turns, *clients: str) -> tuple[list[str], list["asyncio.Task[None]"]]:
+async def started(turns: HandshakeQueue, *clients: str) -> tuple[list[str], list["asyncio.Task[None]"]]:
     """Tasks that wait for their turn in this order, and who has had it so far."""
     order: list[str] = []
 
@@ -25,7 +25,7 @@ async def spin(times: int) -> None:
 
 
 async def test_one_begins_in_a_turn_of_the_loop_and_others_run_between() -> None:
-    turns = Turns(100)
+    turns = HandshakeQueue(100)
     order, _ = await started(turns, *"abcdefgh")
     seen = [len(order)]
     for _ in range(30):
@@ -36,14 +36,14 @@ async def test_one_begins_in_a_turn_of_the_loop_and_others_run_between() -> None
 
 
 async def test_one_client_with_many_does_not_make_the_others_wait() -> None:
-    turns = Turns(100)
+    turns = HandshakeQueue(100)
     order, _ = await started(turns, *["many"] * 50, "one", "two")
     await spin(20)
     assert {"one", "two"} <= set(order[:6])
 
 
 async def test_so_many_are_under_way_at_once_and_more_when_they_leave() -> None:
-    turns = Turns(2)
+    turns = HandshakeQueue(2)
     order, _ = await started(turns, *"abcde")
     await spin(20)
     assert order == ["a", "b"]
@@ -57,7 +57,7 @@ async def test_so_many_are_under_way_at_once_and_more_when_they_leave() -> None:
 
 
 async def test_whoever_goes_away_while_waiting_takes_no_turn() -> None:
-    turns = Turns(1)
+    turns = HandshakeQueue(1)
     order, tasks = await started(turns, *"abc")
     await spin(5)
     tasks[1].cancel()
@@ -68,7 +68,7 @@ async def test_whoever_goes_away_while_waiting_takes_no_turn() -> None:
 
 
 async def test_whoever_is_cancelled_as_the_turn_comes_gives_it_back() -> None:
-    turns = Turns(1)
+    turns = HandshakeQueue(1)
     order, tasks = await started(turns, *"abc")
     await spin(5)
     turns.leave()  # it is the turn of the second now, whose task has not run yet

@@ -6,7 +6,7 @@ import pytest
 
 from poolmuster.identity.service_accounts import ServiceAccounts
 from poolmuster.identity.verification_budget import VerificationBudget
-from poolmuster.model.access import AccountProof, NotProved, RefusalReason
+from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, AUDIENCE, NAMESPACE, GivenKeys, Issuer
 
@@ -37,18 +37,18 @@ class World:
         """A token of this moment; changes that are ``None`` take a claim out."""
         return self.issuer.token(self.now_ms, **changes)
 
-    def prove(self, token: str) -> AccountProof:
-        return self.accounts.prove(token, self.known)
+    def prove(self, token: str) -> ServiceAccountCredential:
+        return self.accounts.verify(token, self.known)
 
-    def refusal(self, token: str) -> RefusalReason:
+    def refusal(self, token: str) -> AuthFailure:
         """Why ``token`` proves nothing. Neither it nor a part of it is told."""
-        with pytest.raises(NotProved) as caught:
+        with pytest.raises(AuthenticationError) as caught:
             self.prove(token)
         shown = f"{caught.value.text} {caught.value!r} {caught.value}"
         assert not [part for part in secrets_of(token) if part in shown]
         cause: BaseException | None = caught.value
         while cause is not None:
-            assert isinstance(cause, NotProved), "a foreign error would show what it read"
+            assert isinstance(cause, AuthenticationError), "a foreign error would show what it read"
             cause = cause.__cause__ or cause.__context__
         return caught.value.reason
 

@@ -4,20 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.identity.credentials_file import Credentials, credentials_line, parse_credentials
+from poolmuster.identity.credentials_file import ParsedCredentials, credentials_line, parse_credentials
 from poolmuster.identity.tokens import digest_of, new_token
-from poolmuster.model.access import AccountProof, CertificateProof, NotProved, RefusalReason, Role, TokenProof
+from poolmuster.model.access import (
+    AuthenticationError,
+    AuthFailure,
+    CertificateCredential,
+    Role,
+    ServiceAccountCredential,
+    TokenCredential,
+)
 from poolmuster.model.errors import InvalidInput
 
 DIGEST = "ab" * 32
 
 
-def proof_of(token: str) -> TokenProof:
-    return TokenProof(digest_of(token.encode()))
+def proof_of(token: str) -> TokenCredential:
+    return TokenCredential(digest_of(token.encode()))
 
 
-def certificate(*, uris: tuple[str, ...] = (), dns: tuple[str, ...] = ()) -> CertificateProof:
-    return CertificateProof(uris, dns, b"anchor", 10**15)
+def certificate(*, uris: tuple[str, ...] = (), dns: tuple[str, ...] = ()) -> CertificateCredential:
+    return CertificateCredential(uris, dns, b"anchor", 10**15)
 
 
 def test_a_line_says_who_a_token_is_and_what_it_may_do() -> None:
@@ -30,10 +37,10 @@ def test_a_line_says_who_a_token_is_and_what_it_may_do() -> None:
     principal = found.principal
     assert (principal.name, principal.streams, principal.pools_per_cluster) == ("relay", 3, 7)
     assert found.expires_at_ms == 1500
-    assert principal.may(Role.REGISTER)
-    assert not principal.may(Role.READ)
-    assert principal.may_speak_for("eu-1")
-    assert not principal.may_speak_for("us-1")
+    assert principal.has_role(Role.REGISTER)
+    assert not principal.has_role(Role.READ)
+    assert principal.can_register("eu-1")
+    assert not principal.can_register("us-1")
 
 
 def test_old_and_new_tokens_stand_side_by_side() -> None:
@@ -53,25 +60,25 @@ def test_a_certificate_is_known_by_its_names_uris_first() -> None:
     assert found.known(both).principal.name == "c"
     assert found.known(certificate(dns=("other.example", "b.EXAMPLE"))).principal.name == "b"
     for stranger in (certificate(), certificate(uris=("spiffe://x/A",)), certificate(dns=("*.example",))):
-        with pytest.raises(NotProved) as refused:
+        with pytest.raises(AuthenticationError) as refused:
             found.known(stranger)
-        assert refused.value.reason is RefusalReason.UNKNOWN_CERTIFICATE
+        assert refused.value.reason is AuthFailure.UNKNOWN_CERTIFICATE
 
 
 def test_a_service_account_is_known_by_issuer_namespace_and_name() -> None:
     found = parse_credentials(b'a = {issuer = "https://i", service_account = "ns/sa", roles = ["read"]}')
-    assert found.known(AccountProof("https://i", "ns", "sa", b"k", 1)).principal.name == "a"
+    assert found.known(ServiceAccountCredential("https://i", "ns", "sa", b"k", 1)).principal.name == "a"
     for account in (("https://j", "ns", "sa"), ("https://i", "sa", "ns"), ("https://i", "ns", "SA")):
-        with pytest.raises(NotProved) as refused:
-            found.known(AccountProof(*account, b"k", 1))
-        assert refused.value.reason is RefusalReason.UNKNOWN_ACCOUNT
+        with pytest.raises(AuthenticationError) as refused:
+            found.known(ServiceAccountCredential(*account, b"k", 1))
+        assert refused.value.reason is AuthFailure.UNKNOWN_ACCOUNT
 
 
 def test_patterns_match_whole_ids_exactly_as_they_are_written() -> None:
     def speaks_for(pattern: str, cluster_id: str) -> bool:
         line = credentials_line("a", sha256=DIGEST, roles=("register",), clusters=(pattern,))
-        principal = parse_credentials(line.encode()).known(TokenProof(bytes.fromhex(DIGEST))).principal
-        return principal.may_speak_for(cluster_id)
+        principal = parse_credentials(line.encode()).known(TokenCredential(bytes.fromhex(DIGEST))).principal
+        return principal.can_register(cluster_id)
 
     assert speaks_for("*", "anything\nat all")
     assert speaks_for("eu-?", "eu-1")
@@ -93,12 +100,12 @@ def test_admin_may_everything_and_register_alone_not_even_read() -> None:
     found = parse_credentials(
         f'a = {{sha256 = "{DIGEST}", roles = ["admin"]}}\nb = {{uri = "x:y", roles = ["peer"]}}\n'.encode()
     )
-    admin = found.known(TokenProof(bytes.fromhex(DIGEST))).principal
-    assert all(admin.may(role) for role in Role)
-    assert admin.may_speak_for("anything")
+    admin = found.known(TokenCredential(bytes.fromhex(DIGEST))).principal
+    assert all(admin.has_role(role) for role in Role)
+    assert admin.can_register("anything")
     peer = found.known(certificate(uris=("x:y",))).principal
-    assert [role for role in Role if peer.may(role)] == [Role.PEER]
-    assert not peer.may_speak_for("anything")
+    assert [role for role in Role if peer.has_role(role)] == [Role.PEER]
+    assert not peer.can_register("anything")
 
 
 SECRET = "pmt_planted-secret-0123456789abcdefghijklmnop"
@@ -144,23 +151,23 @@ BAD = {
 def test_a_mistake_is_one_clear_error_that_shows_no_secret(content: bytes) -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_credentials(content)
-    text = f"{refused.value.detail} {refused.value.faults!r}"
+    text = f"{refused.value.detail} {refused.value.field_errors!r}"
     assert SECRET not in text
     assert DIGEST not in text.lower()
 
 
 def test_a_file_of_comments_lets_nobody_in() -> None:
     found = parse_credentials(b"\xef\xbb\xbf# nobody\n")
-    with pytest.raises(NotProved) as refused:
+    with pytest.raises(AuthenticationError) as refused:
         found.known(proof_of("x"))
-    assert refused.value.reason is RefusalReason.UNKNOWN_TOKEN
+    assert refused.value.reason is AuthFailure.UNKNOWN_TOKEN
 
 
 def test_no_repr_shows_a_digest() -> None:
     line = credentials_line("a", sha256=DIGEST, roles=("read",))
     found = parse_credentials(line.encode())
     assert repr(found) == "Credentials(1 tokens, 0 uris, 0 dns_names, 0 accounts)"
-    assert "abab" not in repr(found.known(TokenProof(bytes.fromhex(DIGEST))))
+    assert "abab" not in repr(found.known(TokenCredential(bytes.fromhex(DIGEST))))
 
 
 @given(
@@ -172,8 +179,8 @@ def test_no_repr_shows_a_digest() -> None:
 def test_the_line_that_is_printed_is_the_line_that_is_read(name: str, clusters: tuple[str, ...]) -> None:
     line = credentials_line(name, sha256=DIGEST, roles=("register", "read"), clusters=clusters)
     assert "\n" not in line
-    found: Credentials = parse_credentials(line.encode())
-    principal = found.known(TokenProof(bytes.fromhex(DIGEST))).principal
+    found: ParsedCredentials = parse_credentials(line.encode())
+    principal = found.known(TokenCredential(bytes.fromhex(DIGEST))).principal
     assert (principal.name, principal.clusters.patterns) == (name, clusters)
 
 
@@ -188,11 +195,11 @@ def test_what_a_mistake_looks_like_from_the_outside_is_told() -> None:
     ):
         with pytest.raises(InvalidInput) as refused:
             parse_credentials(content.encode())
-        text = f"{refused.value.detail} {refused.value.faults!r}"
+        text = f"{refused.value.detail} {refused.value.field_errors!r}"
         assert words in text.replace("\\'", "'"), content
         assert SECRET not in text
 
 
 def test_one_role_needs_no_list() -> None:
     found = parse_credentials(f'a = {{sha256 = "{DIGEST}", roles = "read"}}'.encode())
-    assert found.known(TokenProof(bytes.fromhex(DIGEST))).principal.may(Role.READ)
+    assert found.known(TokenCredential(bytes.fromhex(DIGEST))).principal.has_role(Role.READ)

@@ -1,7 +1,7 @@
 """What is told about a credentials file that can be read."""
 
 from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.identity.credentials_report import changes, doubts
+from poolmuster.identity.credentials_report import changes, warnings
 
 FILE = """
 token = {sha256 = "AA", roles = ["read"]}
@@ -15,7 +15,7 @@ NOW_MS = 1_800_000_000_000
 
 
 def doubted(*, issuers: tuple[str, ...], certificates: bool) -> dict[str, str]:
-    found = doubts(parse_credentials(FILE.encode()), issuers=issuers, certificates=certificates, now_ms=NOW_MS)
+    found = warnings(parse_credentials(FILE.encode()), issuers=issuers, certificates=certificates, now_ms=NOW_MS)
     return dict(found)
 
 

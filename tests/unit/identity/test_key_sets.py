@@ -78,7 +78,7 @@ def test_the_path_of_a_file_is_a_source_that_has_nothing_to_look_for_again(tmp_p
     file = KeyFile(tmp_path)
     keys = open_key_set(ISSUER, str(file.path), file.clock)
     assert isinstance(keys, FileKeySet)
-    keys.look_again()
+    keys.request_refresh()
     assert keys.key("second") is None
 
 

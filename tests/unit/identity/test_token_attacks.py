@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, strategies
 from jwt.utils import der_to_raw_signature, raw_to_der_signature
 
-from poolmuster.model.access import NotProved, RefusalReason
+from poolmuster.model.access import AuthenticationError, AuthFailure
 from tests.support.issuer import ISSUER, Issuer, b64, private_key, public_jwk, sign
 from tests.unit.identity.accounts import World
 
@@ -33,7 +33,7 @@ def unsigned(world: World, header: Any, signature: str = "") -> str:
 def test_a_token_that_nobody_signed(algorithm: str, signature: str) -> None:
     world = World()
     reason = world.refusal(unsigned(world, world.issuer.header(alg=algorithm), signature))
-    assert reason is RefusalReason.ALGORITHM
+    assert reason is AuthFailure.ALGORITHM
 
 
 ODD_ALGORITHMS = [
@@ -57,7 +57,7 @@ def test_an_algorithm_that_is_none_of_ours(algorithm: object) -> None:
     world = World()
     header = world.issuer.header() | {"alg": algorithm}
     claims = world.issuer.claims(world.now_ms)
-    assert world.refusal(world.issuer.compact(header, claims)) is RefusalReason.ALGORITHM
+    assert world.refusal(world.issuer.compact(header, claims)) is AuthFailure.ALGORITHM
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
@@ -76,7 +76,7 @@ def test_a_public_key_is_no_secret_to_sign_with(algorithm: str, digest: str) -> 
         for named in (f"HS{digest[3:]}", algorithm):
             token = unsigned(world, world.issuer.header(alg=named))
             signature = hmac.new(secret, token[:-1].encode(), digest).digest()
-            expected = RefusalReason.BAD_SIGNATURE if named == algorithm else RefusalReason.ALGORITHM
+            expected = AuthFailure.BAD_SIGNATURE if named == algorithm else AuthFailure.ALGORITHM
             assert world.refusal(token + b64(signature)) is expected
 
 
@@ -87,7 +87,7 @@ def test_an_algorithm_that_does_not_fit_the_key(of_key: str, named: str) -> None
     if of_key == named:
         return
     header = world.issuer.header(alg=named)
-    assert world.refusal(world.issuer.compact(header, world.issuer.claims(world.now_ms))) is RefusalReason.ALGORITHM
+    assert world.refusal(world.issuer.compact(header, world.issuer.claims(world.now_ms))) is AuthFailure.ALGORITHM
 
 
 def test_another_curve_than_the_algorithm_names() -> None:
@@ -95,7 +95,7 @@ def test_another_curve_than_the_algorithm_names() -> None:
     token = unsigned(world, world.issuer.header())
     for other in ("ES384", "ES512", "ES256K"):
         forged = token + b64(sign(token[:-1], private_key(other), other))
-        assert world.refusal(forged) is RefusalReason.BAD_SIGNATURE
+        assert world.refusal(forged) is AuthFailure.BAD_SIGNATURE
 
 
 ZEROS = [(0, 0), (0, 1), (1, 0), (P256_ORDER, P256_ORDER), (P256_ORDER, 1), (1, P256_ORDER), (2**256 - 1, 2**256 - 1)]
@@ -105,7 +105,7 @@ ZEROS = [(0, 0), (0, 1), (1, 0), (P256_ORDER, P256_ORDER), (P256_ORDER, 1), (1, 
 def test_signatures_that_would_fit_everything(r: int, s: int) -> None:
     world = World("ES256")
     forged = unsigned(world, world.issuer.header(), b64(r.to_bytes(32, "big") + s.to_bytes(32, "big")))
-    assert world.refusal(forged) is RefusalReason.BAD_SIGNATURE
+    assert world.refusal(forged) is AuthFailure.BAD_SIGNATURE
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "ES512", "EdDSA"])
@@ -114,14 +114,14 @@ def test_signatures_that_would_fit_everything(r: int, s: int) -> None:
 def test_signatures_of_every_size(algorithm: str, size: int, filled: bytes) -> None:
     world = World(algorithm)
     forged = unsigned(world, world.issuer.header(), b64(filled * size))
-    assert world.refusal(forged) is RefusalReason.BAD_SIGNATURE
+    assert world.refusal(forged) is AuthFailure.BAD_SIGNATURE
 
 
 def test_a_signature_in_der() -> None:
     world = World()
     header, payload, signature = parts_of(world.token())
     der = raw_to_der_signature(urlsafe_b64decode(signature + "=="), private_key("ES256").curve)  # type: ignore[union-attr]  # it is a key on a curve
-    assert world.refusal(f"{header}.{payload}.{b64(der)}") is RefusalReason.BAD_SIGNATURE
+    assert world.refusal(f"{header}.{payload}.{b64(der)}") is AuthFailure.BAD_SIGNATURE
 
 
 def test_the_second_signature_that_each_signature_on_a_curve_has_proves_the_same_and_no_more() -> None:
@@ -145,7 +145,7 @@ def test_a_key_that_the_token_brings_along_is_not_looked_at(member: str) -> None
     }
     header = stranger.header(**{member: brought.get(member, "http://127.0.0.1:9/keys")})
     forged = stranger.compact(header, stranger.claims(world.now_ms))
-    assert world.refusal(forged) is RefusalReason.BAD_SIGNATURE
+    assert world.refusal(forged) is AuthFailure.BAD_SIGNATURE
     honest = world.issuer.compact(header, world.issuer.claims(world.now_ms))
     assert world.prove(honest).issuer == ISSUER
 
@@ -157,16 +157,16 @@ KEY_IDS = ["../first", "/dev/null", "first\0", "FIRST", " first", "first\n", "' 
 def test_a_key_id_is_a_name_and_nothing_else(key_id: str) -> None:
     world = World()
     token = world.issuer.compact(world.issuer.header(kid=key_id), world.issuer.claims(world.now_ms))
-    assert world.refusal(token) is RefusalReason.UNKNOWN_KEY
+    assert world.refusal(token) is AuthFailure.UNKNOWN_KEY
 
 
 @pytest.mark.parametrize("key_id", [None, "", 0, True, ["first"], {"first": 1}, "a" * 257])
 def test_a_token_names_its_key_even_where_there_is_only_one(key_id: object) -> None:
     world = World()
     token = world.issuer.compact(world.issuer.header() | {"kid": key_id}, world.issuer.claims(world.now_ms))
-    assert world.refusal(token) is RefusalReason.BAD_JWT
+    assert world.refusal(token) is AuthFailure.BAD_JWT
     assert world.refusal(world.issuer.compact({"alg": "ES256"}, world.issuer.claims(world.now_ms))) is (
-        RefusalReason.BAD_JWT
+        AuthFailure.BAD_JWT
     )
 
 
@@ -176,20 +176,20 @@ def test_a_token_names_its_key_even_where_there_is_only_one(key_id: object) -> N
 def test_a_header_that_wants_something_understood(extension: dict[str, Any]) -> None:
     world = World()
     token = world.issuer.compact(world.issuer.header(**extension), world.issuer.claims(world.now_ms))
-    assert world.refusal(token) is RefusalReason.BAD_JWT
+    assert world.refusal(token) is AuthFailure.BAD_JWT
 
 
 def test_a_token_in_a_token() -> None:
     world = World()
     nested = world.issuer.compact(world.issuer.header(cty="JWT"), world.token().encode())
-    assert world.refusal(nested) is RefusalReason.BAD_JWT
+    assert world.refusal(nested) is AuthFailure.BAD_JWT
 
 
 @pytest.mark.parametrize(
     "form", ["", ".", "..", "...", "a.b", "a.b.c", "a.b.c.d", "a.b.c.d.e", "\u0430.b.c", "\ud800.b.c"]
 )
 def test_what_is_no_token_at_all(form: str) -> None:
-    assert World().refusal(form) is RefusalReason.BAD_JWT
+    assert World().refusal(form) is AuthFailure.BAD_JWT
 
 
 def test_a_token_cut_at_any_place() -> None:
@@ -198,8 +198,8 @@ def test_a_token_cut_at_any_place() -> None:
     signature = token.rindex(".") + 1
     for end in range(len(token)):
         reason = world.refusal(token[:end])
-        assert reason in {RefusalReason.BAD_JWT, RefusalReason.BAD_SIGNATURE}, end
-        assert reason is RefusalReason.BAD_JWT or end > signature
+        assert reason in {AuthFailure.BAD_JWT, AuthFailure.BAD_SIGNATURE}, end
+        assert reason is AuthFailure.BAD_JWT or end > signature
 
 
 @pytest.mark.parametrize("space", [" ", "\n", "\t", "\r", "\0", "\x0b", "\u00a0", "=", "==", "+", "/", "%3D"])
@@ -207,7 +207,7 @@ def test_one_token_has_one_spelling(space: str) -> None:
     world = World()
     token = world.token()
     for place in (0, 1, token.index("."), token.index(".") + 1, token.rindex("."), len(token) - 1, len(token)):
-        assert world.refusal(token[:place] + space + token[place:]) is RefusalReason.BAD_JWT
+        assert world.refusal(token[:place] + space + token[place:]) is AuthFailure.BAD_JWT
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "EdDSA", "RS256"])
@@ -217,7 +217,7 @@ def test_the_last_character_of_a_signature_has_no_bits_that_do_not_count(algorit
     assert len(token.rsplit(".")[-1]) % 4, "or there would be no such bits"
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     outcomes = [world.refusal(token[:-1] + other) for other in alphabet if other != token[-1]]
-    assert set(outcomes) == {RefusalReason.BAD_JWT, RefusalReason.BAD_SIGNATURE}
+    assert set(outcomes) == {AuthFailure.BAD_JWT, AuthFailure.BAD_SIGNATURE}
 
 
 PAYLOADS: dict[str, bytes] = {
@@ -245,9 +245,9 @@ PAYLOADS: dict[str, bytes] = {
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_json_that_can_be_read_in_two_ways_or_not_at_all(payload: bytes) -> None:
     world = World()
-    assert world.refusal(world.issuer.compact(world.issuer.header(), payload)) is RefusalReason.BAD_JWT
+    assert world.refusal(world.issuer.compact(world.issuer.header(), payload)) is AuthFailure.BAD_JWT
     token = world.issuer.compact(payload, world.issuer.claims(world.now_ms))
-    assert world.refusal(token) in {RefusalReason.BAD_JWT, RefusalReason.ALGORITHM}
+    assert world.refusal(token) in {AuthFailure.BAD_JWT, AuthFailure.ALGORITHM}
 
 
 @pytest.mark.parametrize("name", ["iss", "sub", "aud", "exp", "kubernetes.io"])
@@ -255,7 +255,7 @@ def test_a_claim_twice_in_a_signed_token(name: str) -> None:
     world = World()
     claims = world.issuer.claims(world.now_ms)
     twice = json.dumps(claims)[:-1] + f', "{name}": {json.dumps(claims[name])}}}'
-    assert world.refusal(world.issuer.compact(world.issuer.header(), twice.encode())) is RefusalReason.BAD_JWT
+    assert world.refusal(world.issuer.compact(world.issuer.header(), twice.encode())) is AuthFailure.BAD_JWT
 
 
 @pytest.mark.parametrize("name", ["alg", "kid"])
@@ -264,7 +264,7 @@ def test_a_member_of_the_header_twice(name: str) -> None:
     header = world.issuer.header()
     twice = json.dumps(header)[:-1] + f', "{name}": "{header[name]}"}}'
     token = world.issuer.compact(twice.encode(), world.issuer.claims(world.now_ms))
-    assert world.refusal(token) is RefusalReason.BAD_JWT
+    assert world.refusal(token) is AuthFailure.BAD_JWT
 
 
 MUTATED = {algorithm: World(algorithm) for algorithm in ("ES256", "EdDSA", "RS256")}
@@ -290,19 +290,19 @@ def test_no_change_of_a_token_proves_anything_else(algorithm: str, place: int, c
         changed = token[:place] + (character if change != "delete" else "") + token[place + left_out :]
     if changed == token:
         return
-    with pytest.raises(NotProved):
+    with pytest.raises(AuthenticationError):
         world.prove(changed)
 
 
 @given(strategies.text(max_size=300))
 def test_no_text_does_more_than_prove_nothing(text: str) -> None:
-    with pytest.raises(NotProved):
+    with pytest.raises(AuthenticationError):
         MUTATED["ES256"].prove(text)
 
 
 @given(strategies.binary(max_size=80), strategies.binary(max_size=200), strategies.binary(max_size=80))
 def test_no_bytes_do_more_than_prove_nothing(header: bytes, payload: bytes, signature: bytes) -> None:
-    with pytest.raises(NotProved):
+    with pytest.raises(AuthenticationError):
         MUTATED["ES256"].prove(f"{b64(header)}.{b64(payload)}.{b64(signature)}")
 
 
@@ -323,7 +323,7 @@ def test_no_claim_of_whatever_type_does_more_than_prove_nothing(name: str, value
     token = world.issuer.compact(world.issuer.header(), world.issuer.claims(world.now_ms) | {name: value})
     try:
         proof = world.prove(token)
-    except NotProved:
+    except AuthenticationError:
         return
     assert (proof.issuer, proof.namespace, proof.account) == (ISSUER, "inference", "relay")
     assert name not in {"iss", "sub", "aud"}

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from poolmuster.identity import verification_budget
-from poolmuster.identity.verification_budget import Allowance, RefusedTokens, VerificationBudget
-from poolmuster.model.access import NotProved, RefusalReason
+from poolmuster.identity.verification_budget import RejectedTokenCache, TokenBucket, VerificationBudget
+from poolmuster.model.access import AuthenticationError, AuthFailure
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, b64
 from tests.unit.identity.accounts import World
@@ -25,10 +25,10 @@ def forged(world: World) -> str:
     return token[: token.rindex(".") + 1] + b64(next(_numbers).to_bytes(64, "big"))
 
 
-def flood(world: World, count: int) -> list[RefusalReason]:
+def flood(world: World, count: int) -> list[AuthFailure]:
     reasons = []
     for _ in range(count):
-        with pytest.raises(NotProved) as caught:
+        with pytest.raises(AuthenticationError) as caught:
             world.prove(forged(world))
         reasons.append(caught.value.reason)
     return reasons
@@ -36,7 +36,7 @@ def flood(world: World, count: int) -> list[RefusalReason]:
 
 def drained() -> World:
     world = World()
-    while RefusalReason.BUSY not in flood(world, 1):
+    while AuthFailure.BUSY not in flood(world, 1):
         pass
     return world
 
@@ -44,7 +44,7 @@ def drained() -> World:
 def test_wrong_signatures_are_looked_at_until_the_allowance_is_spent() -> None:
     world = World()
     reasons = flood(world, BURST + 50)
-    assert reasons == [RefusalReason.BAD_SIGNATURE] * BURST + [RefusalReason.BUSY] * 50
+    assert reasons == [AuthFailure.BAD_SIGNATURE] * BURST + [AuthFailure.BUSY] * 50
     assert world.accounts.verifications == world.accounts.wrong_signatures == BURST
     assert world.accounts.put_off == 50
 
@@ -62,14 +62,14 @@ def test_right_signatures_cost_nothing_however_many_come_at_once() -> None:
     world = World()
     for number in range(BURST * 2):
         world.prove(world.token(jti=str(number), **{"kubernetes.io": {"pod": {"uid": str(number)}}}))
-    assert flood(world, BURST) == [RefusalReason.BAD_SIGNATURE] * BURST
+    assert flood(world, BURST) == [AuthFailure.BAD_SIGNATURE] * BURST
 
 
 def test_a_pod_that_was_here_before_the_flood_has_its_renewed_token_taken() -> None:
     world = World()
     world.prove(world.token())
     flood(world, BURST + 1)
-    assert world.refusal(world.token(**{"kubernetes.io": {"pod": {"uid": "new"}}})) is RefusalReason.BUSY
+    assert world.refusal(world.token(**{"kubernetes.io": {"pod": {"uid": "new"}}})) is AuthFailure.BUSY
     assert world.prove(world.token(jti="renewed")).account == ACCOUNT
 
 
@@ -79,13 +79,13 @@ def test_a_token_without_a_pod_that_was_good_before_the_flood_is_good_in_it() ->
     world.prove(token)
     flood(world, BURST + 1)
     assert world.prove(token).account == ACCOUNT
-    assert world.refusal(world.token(**{"kubernetes.io": None, "jti": "other"})) is RefusalReason.BUSY
+    assert world.refusal(world.token(**{"kubernetes.io": None, "jti": "other"})) is AuthFailure.BUSY
 
 
 async def test_a_new_pod_has_its_token_taken_soon_after_the_flood() -> None:
     world = drained()
     token = world.token()
-    assert world.refusal(token) is RefusalReason.BUSY
+    assert world.refusal(token) is AuthFailure.BUSY
     await world.clock.advance(100)
     assert world.prove(token).account == ACCOUNT
 
@@ -95,9 +95,9 @@ def test_a_flood_in_the_name_of_a_pod_spends_only_what_pods_have() -> None:
     world.prove(world.token())
     for number in range(BURST + 10):
         token = world.token(jti=str(number))
-        with pytest.raises(NotProved):
+        with pytest.raises(AuthenticationError):
             world.prove(token[:-8] + "AAAAAAAA")
-    assert world.refusal(world.token(jti="honest")) is RefusalReason.BUSY
+    assert world.refusal(world.token(jti="honest")) is AuthFailure.BUSY
     stranger = world.token(**{"kubernetes.io": {"pod": {"uid": "new"}}})
     assert world.prove(stranger).account == ACCOUNT
 
@@ -106,7 +106,7 @@ def test_a_wrong_token_that_comes_again_is_not_looked_at_again() -> None:
     world = World()
     token = forged(world)
     for _ in range(1000):
-        assert world.refusal(token) is RefusalReason.BAD_SIGNATURE
+        assert world.refusal(token) is AuthFailure.BAD_SIGNATURE
     assert world.accounts.verifications == 1
 
 
@@ -116,16 +116,16 @@ def test_a_token_that_was_refused_is_good_when_its_key_is_published() -> None:
     old = world.issuer.keys["first"]
     world.issuer.add("first", number=1)
     token = world.token()
-    assert world.refusal(token) is RefusalReason.BAD_SIGNATURE
+    assert world.refusal(token) is AuthFailure.BAD_SIGNATURE
     world.keys.publish()
     assert world.prove(token).account == ACCOUNT
     world.issuer.keys["first"] = old
     world.keys.publish()
-    assert world.refusal(token) is RefusalReason.BAD_SIGNATURE
+    assert world.refusal(token) is AuthFailure.BAD_SIGNATURE
 
 
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = RefusedTokens(limit=2)
+    refused = RejectedTokenCache(limit=2)
     for digest in (b"a", b"b", b"c"):
         refused.add(digest, ("issuer", 1))
     assert len(refused) == 2
@@ -141,7 +141,7 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_an_allowance_never_grows_over_its_burst() -> None:
     clock = ManualClock()
-    allowance = Allowance(clock, per_s_us=1_000, burst_us=500)
+    allowance = TokenBucket(clock, per_s_us=1_000, burst_us=500)
     await clock.advance(3_600_000)
     assert allowance.is_left()
     allowance.spend(500)

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from poolmuster.model.errors import Fault, InvalidInput
-from poolmuster.model.key import KEY_PARTS, STORED_KEY_LIMIT_BYTES, PoolKey, check_key, parse_key, part_fault
+from poolmuster.model.errors import FieldError, InvalidInput
+from poolmuster.model.key import KEY_PARTS, STORAGE_KEY_LIMIT_BYTES, PoolKey, check_key, parse_key, validate_part
 
 AWKWARD = st.sampled_from(
     ["/", "%", "#", "%2F", "%23", "%25", "..", ".", " ", "\t", "ä", "\u0308", "\U0001d54f", "\x00"]
 )
 TEXT = st.one_of(st.text(max_size=12), st.lists(AWKWARD, max_size=6).map("".join))
-PARTS = TEXT.filter(lambda part: part_fault(part) is None)
+PARTS = TEXT.filter(lambda part: validate_part(part) is None)
 KEYS = st.builds(PoolKey, PARTS, PARTS, PARTS)
 
 
@@ -27,7 +27,7 @@ def test_the_form_for_people_reads_back_as_the_same_key(key: PoolKey) -> None:
 @example(PoolKey("a#b", "c", "d"), PoolKey("a", "b#c", "d"))
 @example(PoolKey("a%23", "b", "c"), PoolKey("a#", "b", "c"))
 def test_two_different_keys_never_share_a_stored_form(one: PoolKey, other: PoolKey) -> None:
-    assert (one.stored == other.stored) == (one == other)
+    assert (one.storage_key == other.storage_key) == (one == other)
     assert (str(one) == str(other)) == (one == other)
 
 
@@ -48,9 +48,9 @@ def test_nothing_is_normalised_and_case_matters() -> None:
 
 @pytest.mark.parametrize("edge", [" ", "\t", "\n", "\r", "\u00a0", "\u2003", "\u3000", "\x00", "\x1f", "\x7f", "\x85"])
 def test_white_space_and_control_characters_may_stand_inside_only(edge: str) -> None:
-    assert part_fault("a" + edge + "b") is None
+    assert validate_part("a" + edge + "b") is None
     for part in (edge, edge + "a", "a" + edge):
-        assert part_fault(part) == "must not begin or end with white space or a control character"
+        assert validate_part(part) == "must not begin or end with white space or a control character"
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_white_space_and_control_characters_may_stand_inside_only(edge: str) -> 
     ],
 )
 def test_what_a_part_may_not_be(part: str, fault: str | None) -> None:
-    assert part_fault(part) == fault
+    assert validate_part(part) == fault
 
 
 def test_every_bad_part_is_named() -> None:
     with pytest.raises(InvalidInput) as caught:
         check_key(PoolKey("", "good", ".."))
-    assert [fault.pointer for fault in caught.value.faults] == ["/cluster_id", "/dgd_name"]
+    assert [fault.pointer for fault in caught.value.field_errors] == ["/cluster_id", "/dgd_name"]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_every_bad_part_is_named() -> None:
     ],
 )
 def test_the_limit_is_1024_bytes_of_the_stored_form(key: PoolKey, size: int) -> None:
-    assert len(key.stored.encode()) == size == STORED_KEY_LIMIT_BYTES
+    assert len(key.storage_key.encode()) == size == STORAGE_KEY_LIMIT_BYTES
     check_key(key)
     with pytest.raises(InvalidInput) as caught:
         check_key(PoolKey(key.cluster_id + "a", key.namespace, key.dgd_name))
     detail = "the key is 1025 bytes in its stored form; at most 1024 are allowed"
-    assert caught.value.faults == (Fault("", detail),)
+    assert caught.value.field_errors == (FieldError("", detail),)
 
 
 @pytest.mark.parametrize("text", ["", "a", "a/b", "a/b/c/d", "a//c", "a/b/", "/b/c", "a/b/%20", "a/../c", "a/b/%2e%2E"])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import Pool, parse_registration, registration_of, url_fault
+from poolmuster.model.registration import Pool, parse_registration, registration_of, validate_url
 from tests.support.registrations import body, document, registration
 
 WORDS = st.text("ab/:é\U0001f600", min_size=1, max_size=3)
@@ -41,7 +41,7 @@ FACTS = st.fixed_dictionaries(
 def faults(sent: bytes) -> list[tuple[str, str]]:
     with pytest.raises(InvalidInput) as caught:
         parse_registration(sent)
-    return [(fault.pointer, fault.detail) for fault in caught.value.faults]
+    return [(fault.pointer, fault.detail) for fault in caught.value.field_errors]
 
 
 def pointers(**facts: Any) -> list[str]:
@@ -186,7 +186,7 @@ def test_what_selectors_read() -> None:
 
 
 def test_in_a_foreign_item_a_status_is_dropped() -> None:
-    taken = parse_registration(body(status={"x": 1}, weight=3), foreign=True)
+    taken = parse_registration(body(status={"x": 1}, weight=3), lenient=True)
     assert taken.pool.document == document(weight=3)
     assert taken.pool.body == registration(weight=3).pool.body
 
@@ -261,7 +261,7 @@ def test_a_pools_document_is_its_readers_own() -> None:
     ],
 )
 def test_what_is_a_frontends_url(url: str) -> None:
-    assert url_fault(url) is None
+    assert validate_url(url) is None
     assert listed(frontend_url=url) == {"frontend_url": url}
 
 
@@ -269,7 +269,7 @@ def test_a_canonical_form_that_no_store_can_hold_is_refused() -> None:
     """``1e9`` becomes ``1000000000.0``: what was sent may be within the limit of a body."""
     with pytest.raises(InvalidInput) as caught:
         registration(x=[1e9] * 40_000)
-    assert "canonical" in caught.value.faults[0].detail
+    assert "canonical" in caught.value.field_errors[0].detail
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_canonical_form_that_no_store_can_hold_is_refused() -> None:
     ],
 )
 def test_what_is_none(url: str, fault: str) -> None:
-    assert (url_fault(url) or "").startswith(fault)
+    assert (validate_url(url) or "").startswith(fault)
     with pytest.raises(InvalidInput) as caught:
         registration(frontend_url=url)
-    assert caught.value.faults == (Fault("/frontend_url", url_fault(url) or ""),)
+    assert caught.value.field_errors == (FieldError("/frontend_url", validate_url(url) or ""),)

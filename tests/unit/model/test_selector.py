@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.errors import Fault, InvalidInput
+from poolmuster.model.errors import FieldError, InvalidInput
 from poolmuster.model.selector import EVERYTHING, FILTERS, Selector, parse_selector
 from tests.support.registrations import pool
 
@@ -67,7 +67,7 @@ def test_a_label_value_may_hold_the_sign_between_name_and_value() -> None:
 def test_a_label_without_a_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_selector([("label", text)])
-    assert caught.value.faults == (Fault("label", "has the form name or name=value"),)
+    assert caught.value.field_errors == (FieldError("label", "has the form name or name=value"),)
 
 
 def test_a_selector_without_filters_selects_everything() -> None:

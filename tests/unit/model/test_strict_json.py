@@ -27,7 +27,7 @@ JSON = st.recursive(
 def refusal(body: bytes) -> tuple[str, str]:
     with pytest.raises(InvalidInput) as caught:
         decode(body)
-    (fault,) = caught.value.faults
+    (fault,) = caught.value.field_errors
     return fault.pointer, fault.detail
 
 
@@ -183,7 +183,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:
         value = decode(body)
     except InvalidInput as error:
-        assert error.faults  # noqa: PT017 -- either end is good, and this is what the one owes
+        assert error.field_errors  # noqa: PT017 -- either end is good, and this is what the one owes
     else:
         assert decode(canonical(value)) == value
 

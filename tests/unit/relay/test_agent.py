@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.heartbeat import (
-    Failed,
+    HeartbeatAccepted,
+    HeartbeatFailed,
+    HeartbeatRefused,
     Phase,
-    Refused,
-    Renewed,
     Superseded,
     Terms,
 )
 from poolmuster.relay.settings import OnExit, PoolSettings
 from poolmuster.relay.status import ServerState
-from poolmuster.relay.verdict import ServedModel, Serving, Unfit
+from poolmuster.relay.verdict import Healthy, ServedModel, Unhealthy
 from tests.unit.relay.world import DOWN, EMPTY, GOOD, KEY, World, document, running
 
 
@@ -49,7 +49,9 @@ async def test_nothing_is_registered_while_the_server_is_down() -> None:
 
 
 @pytest.mark.parametrize("finding", [DOWN, EMPTY])
-async def test_two_failed_probes_deregister_with_the_reason_and_a_good_one_brings_the_pool_back(finding: Unfit) -> None:
+async def test_two_failed_probes_deregister_with_the_reason_and_a_good_one_brings_the_pool_back(
+    finding: Unhealthy,
+) -> None:
     world = World()
     agent = world.agent()
     async with running(agent):
@@ -72,7 +74,7 @@ async def test_a_change_of_the_models_is_sent_with_the_next_probe() -> None:
     world = World()
     async with running(world.agent()):
         await world.clock.advance(100)
-        world.finding = Serving((ServedModel("m"), ServedModel("n", 5)))
+        world.finding = Healthy((ServedModel("m"), ServedModel("n", 5)))
         await world.clock.advance(2_000)
         assert [model["id"] for model in document(world.registers[-1])["models"]] == ["m", "n"]
         assert len(world.registers) == 2
@@ -80,7 +82,7 @@ async def test_a_change_of_the_models_is_sent_with_the_next_probe() -> None:
 
 async def test_models_that_are_left_out_are_said_once_and_shown() -> None:
     world = World()
-    world.finding = Serving((ServedModel("m"),), left_out=3)
+    world.finding = Healthy((ServedModel("m"),), left_out=3)
     agent = world.agent()
     with capture_logs() as said:
         async with running(agent):
@@ -108,14 +110,14 @@ async def test_labels_of_the_file_are_sent_when_they_change(tmp_path: Path) -> N
 
 async def test_it_goes_on_through_any_outage_of_discovery() -> None:
     world = World()
-    world.outcome = Failed("cannot be reached")
+    world.outcome = HeartbeatFailed("cannot be reached")
     agent = world.agent()
     async with running(agent) as task:
         await world.clock.advance(3_600_000)
         assert not task.done()
         assert {step.url for step in world.registers} == {0, 1}
         assert str(agent.status.fault) == "it is not listed: cannot be reached"
-        world.outcome = Renewed(Terms(), created=True)
+        world.outcome = HeartbeatAccepted(Terms(), created=True)
         await world.clock.advance(5_000)
         assert agent.status.fault is None
         assert agent.counts.leases_lost == 0
@@ -123,7 +125,7 @@ async def test_it_goes_on_through_any_outage_of_discovery() -> None:
 
 async def test_a_refusal_shows_in_its_health_and_is_tried_again_at_every_heartbeat() -> None:
     world = World()
-    world.outcome = Refused(403, "not your cluster")
+    world.outcome = HeartbeatRefused(403, "not your cluster")
     agent = world.agent()
     async with running(agent):
         await world.clock.advance(20_500)
@@ -134,11 +136,11 @@ async def test_a_refusal_shows_in_its_health_and_is_tried_again_at_every_heartbe
 @pytest.mark.parametrize("was_listed", [False, True])
 async def test_a_refused_pool_whose_server_goes_down_is_as_it_should_be(was_listed: bool) -> None:
     world = World()
-    world.outcome = Renewed(Terms()) if was_listed else Refused(403, "not your cluster")
+    world.outcome = HeartbeatAccepted(Terms()) if was_listed else HeartbeatRefused(403, "not your cluster")
     agent = world.agent()
     async with running(agent):
         await world.clock.advance(100)
-        world.outcome = Refused(403, "not your cluster")
+        world.outcome = HeartbeatRefused(403, "not your cluster")
         await world.clock.advance(5_000)
         assert str(agent.status.fault).startswith("discovery refuses it")
         world.finding = DOWN
@@ -168,12 +170,12 @@ async def test_a_lease_lost_is_told_from_an_outage() -> None:
     async with running(agent):
         await world.clock.advance(100)
         assert agent.counts.heartbeats == {"renewed": 1}
-        world.outcome = Renewed(Terms(), created=True)
+        world.outcome = HeartbeatAccepted(Terms(), created=True)
         await world.clock.advance(5_000)
         assert agent.counts.leases_lost == 1
-        world.outcome = Failed("outage")
+        world.outcome = HeartbeatFailed("outage")
         await world.clock.advance(7_000)
-        world.outcome = Renewed(Terms())
+        world.outcome = HeartbeatAccepted(Terms())
         await world.clock.advance(5_000)
         assert agent.counts.leases_lost == 1, "the outage was shorter than the lease"
 
@@ -187,7 +189,7 @@ async def test_stopping_deregisters_and_ends() -> None:
         await world.clock.settle()
         assert task.done()
     (left,) = world.deregisters
-    assert left.departing.reason is LeaveReason.RELAY_STOPPING
+    assert left.departing.reason is DeregistrationReason.RELAY_STOPPING
 
 
 async def test_stopping_lets_the_heartbeat_in_flight_end_first() -> None:
@@ -222,7 +224,7 @@ async def test_a_good_probe_that_ends_in_the_turn_of_the_stop_does_not_take_it_b
         assert task.done()
     assert [step.relay_id for step in world.registers] == ["id-0"]
     (left,) = world.deregisters
-    assert left.departing.reason is LeaveReason.RELAY_STOPPING
+    assert left.departing.reason is DeregistrationReason.RELAY_STOPPING
 
 
 async def test_a_failed_probe_that_ends_in_the_turn_of_the_stop_deregisters_nothing_that_is_to_be_left() -> None:
@@ -239,7 +241,7 @@ async def test_a_failed_probe_that_ends_in_the_turn_of_the_stop_deregisters_noth
 
 async def test_stopping_leaves_the_pool_to_another_relay_that_registers_it_too() -> None:
     world = World()
-    world.outcome = Renewed(Terms(), conflict=True)
+    world.outcome = HeartbeatAccepted(Terms(), conflict=True)
     agent = world.agent()
     async with running(agent) as task:
         await world.clock.advance(100)
@@ -253,7 +255,7 @@ async def test_stopping_leaves_the_pool_to_another_relay_that_registers_it_too()
 async def test_a_conflict_seen_by_the_heartbeat_in_flight_counts_too() -> None:
     world = World()
     world.latency_ms = 1_000
-    world.outcome = Renewed(Terms(), conflict=True)
+    world.outcome = HeartbeatAccepted(Terms(), conflict=True)
     agent = world.agent()
     async with running(agent) as task:
         await world.clock.advance(100)
@@ -276,7 +278,7 @@ async def test_leaving_says_nothing() -> None:
 
 async def test_a_server_that_is_down_in_a_conflict_is_deregistered_all_the_same() -> None:
     world = World()
-    world.outcome = Renewed(Terms(), conflict=True)
+    world.outcome = HeartbeatAccepted(Terms(), conflict=True)
     async with running(world.agent()):
         await world.clock.advance(100)
         world.finding = DOWN

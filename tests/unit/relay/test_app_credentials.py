@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from poolmuster.httpd.gate import EntryRules, Gate
-from poolmuster.httpd.refusals import Refusals
+from poolmuster.httpd.gate import AccessPolicy, Authorizer
+from poolmuster.httpd.refusals import AuthFailureLog
 from poolmuster.identity.authenticator import CredentialAuthenticator
 from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.model.access import RefusalReason, Role
+from poolmuster.model.access import AuthFailure, Role
 from poolmuster.relay.app import relay_apps
 from tests.support.clock import ManualClock
 from tests.support.principals import MALFORMED, bearer, lines
@@ -26,14 +26,16 @@ class Pages:
     def __init__(self, folder: Path) -> None:
         file = folder / "pools.toml"
         file.write_text(FILE.format("a", "http://a:1"))
-        crew = crew_of(World(), file)
-        crew.check()
-        crew.stop()  # so that there is something to tell of why it is not ready
+        supervisor = crew_of(World(), file)
+        supervisor.check()
+        supervisor.stop()  # so that there is something to tell of why it is not ready
         clock, credentials = ManualClock(), parse_credentials(lines().encode())
-        gate = Gate(CredentialAuthenticator(lambda: credentials, clock))
-        self.refusals = Refusals(clock)
-        rules = EntryRules(gate=gate, refusals=self.refusals, loopback_only=False, health_loopback_only=True)
-        self.main, self.health = relay_apps(crew, "boot", CollectorRegistry(), rules)
+        authorizer = Authorizer(CredentialAuthenticator(lambda: credentials, clock))
+        self.refusals = AuthFailureLog(clock)
+        rules = AccessPolicy(
+            authorizer=authorizer, auth_log=self.refusals, loopback_only=False, health_loopback_only=True
+        )
+        self.main, self.health = relay_apps(supervisor, "boot", CollectorRegistry(), rules)
 
     async def status(
         self, path: str, headers: dict[str, str], *, health: bool = False, method: str = "GET"
@@ -63,7 +65,7 @@ async def test_without_good_credentials_everything_but_health_is_401(pages: Page
         for path in (*READ, *NOWHERE):
             assert (await pages.status(path, headers, method=method))[0] == 401, (method, path)
     assert sum(pages.refusals.counts.values()) == 4 * len((*READ, *NOWHERE))
-    assert pages.refusals.counts[RefusalReason.FORBIDDEN] == 0
+    assert pages.refusals.counts[AuthFailure.FORBIDDEN] == 0
     assert await pages.status("/health/live", headers) == (200, b"ok\n")
     assert await pages.status("/health/ready", headers) == (503, b"not ready\n"), "why is told to readers only"
     assert b"This relay is stopping." in (await pages.status("/health/ready", bearer(Role.READ)))[1]

@@ -12,18 +12,18 @@ from structlog.testing import capture_logs
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.agent import Agent
-from poolmuster.relay.crew import Crew
+from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.heartbeat import (
     Deregister,
 )
 from poolmuster.relay.settings import OnExit, PoolDefaults, PoolSettings, ProbeSettings, RelaySettings
-from poolmuster.relay.status import PoolStatus
+from poolmuster.relay.status import RelayPoolStatus
 from tests.unit.relay.world import DOWN, URLS, World, document
 
 FILE = '[[pools]]\nname = "{}"\nfrontend = "{}"\n'
 
 
-def crew_of(world: World, path: Path) -> Crew:
+def crew_of(world: World, path: Path) -> AgentSupervisor:
     settings = RelaySettings(
         discovery=URLS,
         pool=None,
@@ -32,13 +32,13 @@ def crew_of(world: World, path: Path) -> Crew:
         probe=ProbeSettings(),
         on_exit=OnExit.DEREGISTER,
     )
-    return Crew(settings, agent=world.agent, clock=world.clock, draw=lambda: 0.5)
+    return AgentSupervisor(settings, agent=world.agent, clock=world.clock, draw=lambda: 0.5)
 
 
 @asynccontextmanager
-async def working(crew: Crew) -> AsyncIterator["asyncio.Task[None]"]:
-    crew.check()
-    task = asyncio.create_task(crew.run())
+async def working(supervisor: AgentSupervisor) -> AsyncIterator["asyncio.Task[None]"]:
+    supervisor.check()
+    task = asyncio.create_task(supervisor.run())
     try:
         yield task
     finally:
@@ -47,20 +47,20 @@ async def working(crew: Crew) -> AsyncIterator["asyncio.Task[None]"]:
             await task
 
 
-def names(statuses: tuple[PoolStatus, ...]) -> list[str]:
+def names(statuses: tuple[RelayPoolStatus, ...]) -> list[str]:
     return [status.key for status in statuses]
 
 
 async def test_pools_come_and_go_with_the_file(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "pools.toml"
     path.write_text(FILE.format("a", "http://a:1") + FILE.format("b", "http://b:1"))
-    crew = crew_of(world, path)
-    async with working(crew):
+    supervisor = crew_of(world, path)
+    async with working(supervisor):
         await world.clock.advance(100)
-        assert names(crew.statuses) == ["c/ns/a", "c/ns/b"]
+        assert names(supervisor.statuses) == ["c/ns/a", "c/ns/b"]
         path.write_text(FILE.format("b", "http://b:1") + FILE.format("d", "http://d:1"))
         await world.clock.advance(2_100)
-        assert names(crew.statuses) == ["c/ns/b", "c/ns/d"]
+        assert names(supervisor.statuses) == ["c/ns/b", "c/ns/d"]
         assert [key for _, step, key in world.calls if isinstance(step, Deregister)] == [PoolKey("c", "ns", "a")]
         assert len(world.registers) == 3
 
@@ -68,13 +68,13 @@ async def test_pools_come_and_go_with_the_file(tmp_path: Path) -> None:
 async def test_a_pool_whose_settings_change_is_never_off_the_list(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "pools.toml"
     path.write_text(FILE.format("a", "http://a:1"))
-    crew = crew_of(world, path)
-    async with working(crew):
+    supervisor = crew_of(world, path)
+    async with working(supervisor):
         await world.clock.advance(100)
         world.findings["http://a:2"] = DOWN
         path.write_text(FILE.format("a", "http://a:2"))
         await world.clock.advance(2_000)
-        assert crew.statuses[0].server.failed_probes == 1
+        assert supervisor.statuses[0].server.failed_probes == 1
         del world.findings["http://a:2"]
         await world.clock.advance(2_000)
         assert world.deregisters == []
@@ -85,9 +85,9 @@ async def test_a_pool_whose_settings_change_is_never_off_the_list(tmp_path: Path
 async def test_what_is_taken_otherwise_than_it_is_written_is_said_once(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "pools.toml"
     path.write_text(FILE.format("a", "http://a:1/v1"))
-    crew = crew_of(world, path)
+    supervisor = crew_of(world, path)
     with capture_logs() as said:
-        async with working(crew):
+        async with working(supervisor):
             await world.clock.advance(100)
             path.write_text(FILE.format("a", "http://a:1/v1") + FILE.format("b", "http://b:1/v1"))
             await world.clock.advance(10_000)
@@ -100,16 +100,16 @@ async def test_what_is_taken_otherwise_than_it_is_written_is_said_once(tmp_path:
 async def test_a_file_that_goes_bad_leaves_the_pools_as_they_are(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "pools.toml"
     path.write_text(FILE.format("a", "http://a:1"))
-    crew = crew_of(world, path)
-    async with working(crew):
+    supervisor = crew_of(world, path)
+    async with working(supervisor):
         await world.clock.advance(100)
         path.write_text("nonsense")
         await world.clock.advance(2_100)
-        assert names(crew.statuses) == ["c/ns/a"]
-        assert "TOML" in str(crew.file_problem)
+        assert names(supervisor.statuses) == ["c/ns/a"]
+        assert "TOML" in str(supervisor.file_problem)
         path.write_text("")
         await world.clock.advance(2_100)
-        assert names(crew.statuses) == []
+        assert names(supervisor.statuses) == []
         assert len(world.deregisters) == 1
 
 
@@ -121,11 +121,11 @@ async def test_a_file_that_is_bad_at_the_start_is_a_mistake(tmp_path: Path) -> N
 async def test_a_crew_that_stops_deregisters_every_pool_and_ends(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "pools.toml"
     path.write_text("".join(FILE.format(f"p{number}", "http://a:1") for number in range(20)))
-    crew = crew_of(world, path)
-    async with working(crew) as task:
+    supervisor = crew_of(world, path)
+    async with working(supervisor) as task:
         await world.clock.advance(3_000)
         assert len(world.registers) == 20
-        crew.stop()
+        supervisor.stop()
         await world.clock.settle(50)
         assert task.done()
     assert len(world.deregisters) == 20
@@ -134,9 +134,9 @@ async def test_a_crew_that_stops_deregisters_every_pool_and_ends(tmp_path: Path)
 async def test_a_crew_that_is_stopped_before_it_began_registers_nothing_and_ends(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "pools.toml"
     path.write_text(FILE.format("a", "http://a:1"))
-    crew = crew_of(world, path)
-    async with working(crew) as task:
-        crew.stop()
+    supervisor = crew_of(world, path)
+    async with working(supervisor) as task:
+        supervisor.stop()
         await world.clock.advance(10_000)
         assert task.done()
     assert world.calls == []
@@ -151,14 +151,14 @@ async def test_an_agent_that_dies_ends_the_crew(tmp_path: Path) -> None:
         agent._prober = None  # type: ignore[assignment]  # a bug, for the test
         return agent
 
-    crew = crew_of(world, path)
-    crew._new_agent = broken
-    task = asyncio.create_task(_run(crew))
+    supervisor = crew_of(world, path)
+    supervisor._new_agent = broken
+    task = asyncio.create_task(_run(supervisor))
     await world.clock.advance(100)
     assert task.done()
     assert isinstance(task.exception(), AttributeError)
 
 
-async def _run(crew: Crew) -> None:
-    crew.check()
-    await crew.run()
+async def _run(supervisor: AgentSupervisor) -> None:
+    supervisor.check()
+    await supervisor.run()

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.relay.heartbeat import (
-    Departing,
     Deregister,
-    Failed,
+    DeregisterRequest,
     Heartbeat,
+    HeartbeatAccepted,
+    HeartbeatFailed,
+    HeartbeatRefused,
     Outcome,
     Phase,
-    Refused,
     Register,
-    Renewed,
     Superseded,
     Terms,
     Wait,
@@ -24,7 +24,7 @@ from poolmuster.relay.heartbeat import (
 )
 
 FACTS = b'{"dgd_name":"n"}'
-DOWN = Departing(LeaveReason.FRONTEND_UNHEALTHY, "no answer")
+DOWN = DeregisterRequest(DeregistrationReason.FRONTEND_UNHEALTHY, "no answer")
 TERMS = Terms(15_000, 5_000)
 
 
@@ -55,26 +55,26 @@ class World:
         self.beat.ended(self.now_ms, outcome)
 
     def registered(self) -> "World":
-        self.beat.want(self.now_ms, FACTS)
+        self.beat.set_document(self.now_ms, FACTS)
         self.step()
-        self.end(Renewed(TERMS, created=True))
+        self.end(HeartbeatAccepted(TERMS, created=True))
         return self
 
 
 def test_nothing_is_sent_before_the_server_is_up() -> None:
     world = World()
     assert world.beat.next(world.now_ms) == Wait(None)
-    world.beat.unwant(world.now_ms, DOWN)
+    world.beat.withdraw(world.now_ms, DOWN)
     assert world.beat.next(world.now_ms) == Wait(None)
     assert world.beat.phase(world.now_ms) is Phase.WAITING
 
 
 def test_it_registers_at_once_and_renews_at_the_interval_from_the_start_of_the_last_good_attempt() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     assert world.beat.phase(world.now_ms) is Phase.JOINING
     assert world.step() == Register(0, "id-0", FACTS, 3_000)
-    world.end(Renewed(TERMS, created=True), after_ms=400)
+    world.end(HeartbeatAccepted(TERMS, created=True), after_ms=400)
     assert world.beat.phase(world.now_ms) is Phase.REGISTERED
     world.step()
     assert world.now_ms == 6_000
@@ -88,9 +88,9 @@ def test_chance_makes_a_heartbeat_earlier_never_later() -> None:
 
 def test_an_interval_over_half_of_the_lease_is_shortened_to_half() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Renewed(Terms(10_000, 9_900)))
+    world.end(HeartbeatAccepted(Terms(10_000, 9_900)))
     world.step()
     assert world.now_ms == 6_000
 
@@ -102,13 +102,13 @@ def test_an_attempt_has_a_fifth_of_the_lease_and_three_seconds_at_most() -> None
 
 def test_the_next_url_is_tried_at_once_and_a_pause_follows_when_all_have_failed() -> None:
     world = World(urls=2, draw=0.5)
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     assert world.step().url == 0
-    world.end(Failed("cut"), after_ms=3_000)
+    world.end(HeartbeatFailed("cut"), after_ms=3_000)
     before_ms = world.now_ms
     assert world.step().url == 1
     assert world.now_ms == before_ms
-    world.end(Failed("cut"), after_ms=3_000)
+    world.end(HeartbeatFailed("cut"), after_ms=3_000)
     before_ms = world.now_ms
     assert world.step().url == 0
     assert 0 < world.now_ms - before_ms <= 750
@@ -116,38 +116,38 @@ def test_the_next_url_is_tried_at_once_and_a_pause_follows_when_all_have_failed(
 
 def test_a_url_that_works_is_kept() -> None:
     world = World(urls=2)
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Failed("cut"))
+    world.end(HeartbeatFailed("cut"))
     world.step()
-    world.end(Renewed(TERMS))
+    world.end(HeartbeatAccepted(TERMS))
     assert world.step().url == 1
 
 
 @given(st.integers(1, 4), st.floats(0, 0.999), st.lists(st.integers(0, 600), min_size=1, max_size=60))
 def test_pauses_never_exceed_the_interval(urls: int, draw: float, retry_after_s: list[int]) -> None:
     world = World(urls=urls, draw=draw)
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     for asked_s in retry_after_s:
         before_ms = world.now_ms
         world.step()
         assert world.now_ms - before_ms <= 5_000
-        world.end(Failed("busy", asked_s * 1000))
+        world.end(HeartbeatFailed("busy", asked_s * 1000))
 
 
 def test_retry_after_is_honoured_within_the_interval() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Failed("busy", 2_000))
+    world.end(HeartbeatFailed("busy", 2_000))
     before_ms = world.now_ms
     world.step()
     assert world.now_ms - before_ms == 2_000
 
 
 OUTCOMES = st.one_of(
-    st.builds(Failed, st.just("x"), st.one_of(st.none(), st.integers(0, 60_000))),
-    st.builds(Refused, st.sampled_from([400, 401, 403, 404]), st.just("x")),
+    st.builds(HeartbeatFailed, st.just("x"), st.one_of(st.none(), st.integers(0, 60_000))),
+    st.builds(HeartbeatRefused, st.sampled_from([400, 401, 403, 404]), st.just("x")),
 )
 
 
@@ -166,9 +166,9 @@ def test_one_lost_heartbeat_never_costs_the_lease(
     """Whatever the terms, while no two attempts in a row fail, each good answer comes within a lease of the last."""
     terms = terms_of(lease_ms, round(lease_ms * share))
     world = World(urls=urls)
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Renewed(terms))
+    world.end(HeartbeatAccepted(terms))
     renewed_ms, failed_before = world.now_ms, False
     for fails, outcome, slowness, slowness_after, draw in course:
         world.draw = draw
@@ -178,14 +178,14 @@ def test_one_lost_heartbeat_never_costs_the_lease(
             world.end(outcome, after_ms=int(step.timeout_ms * slowness))
             failed_before = True
             continue
-        world.end(Renewed(terms), after_ms=int(step.timeout_ms * slowness_after))
+        world.end(HeartbeatAccepted(terms), after_ms=int(step.timeout_ms * slowness_after))
         assert world.now_ms - renewed_ms < terms.lease_ms
         renewed_ms, failed_before = started_ms, False
 
 
 def test_changed_facts_are_sent_at_once() -> None:
     world = World().registered()
-    world.beat.want(world.now_ms, b"new")
+    world.beat.set_document(world.now_ms, b"new")
     before_ms = world.now_ms
     step = world.step()
     assert isinstance(step, Register)
@@ -194,10 +194,10 @@ def test_changed_facts_are_sent_at_once() -> None:
 
 def test_facts_that_change_while_a_heartbeat_is_under_way_follow_it_at_once() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.beat.want(world.now_ms, b"new")
-    world.end(Renewed(TERMS), after_ms=100)
+    world.beat.set_document(world.now_ms, b"new")
+    world.end(HeartbeatAccepted(TERMS), after_ms=100)
     before_ms = world.now_ms
     step = world.step()
     assert isinstance(step, Register)
@@ -206,10 +206,10 @@ def test_facts_that_change_while_a_heartbeat_is_under_way_follow_it_at_once() ->
 
 def test_changed_facts_do_not_hurry_a_service_that_struggles() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Failed("busy", 4_000))
-    world.beat.want(world.now_ms, b"new")
+    world.end(HeartbeatFailed("busy", 4_000))
+    world.beat.set_document(world.now_ms, b"new")
     before_ms = world.now_ms
     world.step()
     assert world.now_ms - before_ms == 4_000
@@ -217,18 +217,18 @@ def test_changed_facts_do_not_hurry_a_service_that_struggles() -> None:
 
 def test_changed_facts_are_tried_at_once_where_the_old_ones_were_refused() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Refused(400, "bad label"))
+    world.end(HeartbeatRefused(400, "bad label"))
     before_ms = world.now_ms
-    world.beat.want(world.now_ms, b"new")
+    world.beat.set_document(world.now_ms, b"new")
     world.step()
     assert world.now_ms == before_ms
 
 
 def test_409_takes_a_new_id_and_sends_again_at_once_but_not_without_end() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
     world.end(Superseded("left"))
     before_ms = world.now_ms
@@ -244,31 +244,31 @@ def test_409_takes_a_new_id_and_sends_again_at_once_but_not_without_end() -> Non
 
 def test_409_sends_nothing_again_when_the_server_is_down() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.beat.unwant(world.now_ms, DOWN)
+    world.beat.withdraw(world.now_ms, DOWN)
     world.end(Superseded("left"))
     assert world.beat.next(world.now_ms) == Wait(None)
 
 
 def test_another_refusal_waits_for_the_next_heartbeat_and_shows() -> None:
     world = World(urls=2)
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Refused(403, "not your cluster"))
-    assert world.beat.problem == Refused(403, "not your cluster")
+    world.end(HeartbeatRefused(403, "not your cluster"))
+    assert world.beat.problem == HeartbeatRefused(403, "not your cluster")
     before_ms = world.now_ms
     assert world.step().url == 1
     assert world.now_ms - before_ms == 5_000
-    world.end(Renewed(TERMS))
+    world.end(HeartbeatAccepted(TERMS))
     assert world.beat.problem is None
 
 
 def test_a_conflict_shows_for_one_lease_at_most() -> None:
     world = World()
-    world.beat.want(world.now_ms, FACTS)
+    world.beat.set_document(world.now_ms, FACTS)
     world.step()
-    world.end(Renewed(TERMS, conflict=True))
+    world.end(HeartbeatAccepted(TERMS, conflict=True))
     assert world.beat.conflict(world.now_ms)
     assert not world.beat.conflict(world.now_ms + 15_000)
 

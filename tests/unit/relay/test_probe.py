@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.relay.probe import BODY_LIMIT_BYTES, MODELS_LIMIT, ProbeAccess, Prober, parse_models
-from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
+from poolmuster.relay.verdict import Finding, Healthy, ServedModel, Unhealthy
 from poolmuster.wiring.relay import open_probe_session
 
 
@@ -82,7 +82,7 @@ async def look(prober: Prober, root: str, timeout_s: float = 5.0, token: str | N
 
 async def test_a_healthy_server_serves_what_it_lists(server: Server, root: str, prober: Prober) -> None:
     server.models = [{"id": "b", "max_model_len": 10}, {"id": "a", "context_window": 20}, {"id": "b"}]
-    assert await look(prober, root) == Serving((ServedModel("a", 20), ServedModel("b", 10)))
+    assert await look(prober, root) == Healthy((ServedModel("a", 20), ServedModel("b", 10)))
     assert server.headers[0]["Accept-Encoding"] == "identity"
     assert "Authorization" not in server.headers[0]
 
@@ -96,7 +96,7 @@ async def test_a_server_without_a_health_page_is_judged_by_its_models(
     server: Server, root: str, prober: Prober
 ) -> None:
     server.health = 404
-    assert await look(prober, root) == Serving((ServedModel("m"),))
+    assert await look(prober, root) == Healthy((ServedModel("m"),))
 
 
 @pytest.mark.parametrize("status", [500, 503, 401, 302])
@@ -104,7 +104,7 @@ async def test_another_answer_of_the_health_page_is_unhealthy(
     server: Server, root: str, prober: Prober, status: int
 ) -> None:
     server.health = status
-    assert await look(prober, root) == Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/health answered {status}")
+    assert await look(prober, root) == Unhealthy(DeregistrationReason.FRONTEND_UNHEALTHY, f"/health answered {status}")
     assert server.asked == ["/health"], "no redirect is followed"
 
 
@@ -113,25 +113,27 @@ async def test_a_server_that_lists_nothing_readable_is_unhealthy(
     server: Server, root: str, prober: Prober, status: int
 ) -> None:
     server.models = status
-    assert await look(prober, root) == Unfit(LeaveReason.FRONTEND_UNHEALTHY, f"/v1/models answered {status}")
+    assert await look(prober, root) == Unhealthy(
+        DeregistrationReason.FRONTEND_UNHEALTHY, f"/v1/models answered {status}"
+    )
 
 
 async def test_an_empty_list_is_no_models(server: Server, root: str, prober: Prober) -> None:
     server.models = []
-    assert await look(prober, root) == Unfit(LeaveReason.NO_MODELS, "/v1/models lists none")
+    assert await look(prober, root) == Unhealthy(DeregistrationReason.NO_MODELS, "/v1/models lists none")
 
 
 async def test_a_model_that_says_it_is_not_ready_is_left_out(server: Server, root: str, prober: Prober) -> None:
     server.models = [{"id": "org/a b:%2F?#"}, {"id": "b"}, {"id": "c"}]
     server.ready = {"/v1/models/org%2Fa%20b%3A%252F%3F%23/ready": 503, "/v1/models/b/ready": 200}
-    assert await look(prober, root) == Serving((ServedModel("b"), ServedModel("c")))
+    assert await look(prober, root) == Healthy((ServedModel("b"), ServedModel("c")))
     server.ready = dict.fromkeys(server.ready, 200)
-    assert await look(prober, root) == Serving(tuple(map(ServedModel, ("b", "c", "org/a b:%2F?#"))))
+    assert await look(prober, root) == Healthy(tuple(map(ServedModel, ("b", "c", "org/a b:%2F?#"))))
 
 
 async def test_none_ready_is_no_models(server: Server, root: str, prober: Prober) -> None:
     server.ready = {"/v1/models/m/ready": 503}
-    assert await look(prober, root) == Unfit(LeaveReason.NO_MODELS, "none of the 1 listed models is ready")
+    assert await look(prober, root) == Unhealthy(DeregistrationReason.NO_MODELS, "none of the 1 listed models is ready")
 
 
 @pytest.mark.parametrize("status", [404, 405, 500, 401, 302])
@@ -139,25 +141,25 @@ async def test_any_other_answer_means_that_there_is_no_ready_page(
     server: Server, root: str, prober: Prober, status: int
 ) -> None:
     server.ready = {"/v1/models/m/ready": status}
-    assert await look(prober, root) == Serving((ServedModel("m"),))
+    assert await look(prober, root) == Healthy((ServedModel("m"),))
     server.ready = {"/v1/models/m/ready": 503}
-    assert isinstance(await look(prober, root), Unfit), "it is asked for again at every probe"
+    assert isinstance(await look(prober, root), Unhealthy), "it is asked for again at every probe"
 
 
 async def test_a_server_that_does_not_answer_in_time_is_unhealthy(server: Server, root: str, prober: Prober) -> None:
     server.go_on.clear()
     finding = await look(prober, root, timeout_s=0.05)
-    assert finding == Unfit(LeaveReason.FRONTEND_UNHEALTHY, "no whole answer within 0.05 s")
+    assert finding == Unhealthy(DeregistrationReason.FRONTEND_UNHEALTHY, "no whole answer within 0.05 s")
 
 
 async def test_nothing_that_listens_is_unhealthy(prober: Prober) -> None:
     finding = await look(prober, "http://127.0.0.1:1")
-    assert isinstance(finding, Unfit)
+    assert isinstance(finding, Unhealthy)
     assert "cannot be reached" in finding.detail
 
 
 async def test_a_name_that_cannot_be_one_is_unhealthy(prober: Prober) -> None:
-    assert isinstance(await look(prober, "http://" + "a" * 300 + ".example"), Unfit)
+    assert isinstance(await look(prober, "http://" + "a" * 300 + ".example"), Unhealthy)
 
 
 async def test_a_health_page_that_never_ends_does_not_hold_the_probe(server: Server, root: str, prober: Prober) -> None:
@@ -169,13 +171,13 @@ async def test_a_health_page_that_never_ends_does_not_hold_the_probe(server: Ser
             await asyncio.sleep(0.01)
 
     server.health = endless
-    assert await look(prober, root) == Serving((ServedModel("m"),))
+    assert await look(prober, root) == Healthy((ServedModel("m"),))
 
 
 async def test_a_list_over_the_limit_is_not_read_whole(server: Server, root: str, prober: Prober) -> None:
     server.models = b" " * (BODY_LIMIT_BYTES + 1)
     finding = await look(prober, root)
-    assert isinstance(finding, Unfit)
+    assert isinstance(finding, Unhealthy)
     assert "more than" in finding.detail
 
 
@@ -185,7 +187,7 @@ async def test_compressed_answers_are_not_unpacked(server: Server, root: str, pr
 
     server.models = bomb
     finding = await look(prober, root)
-    assert isinstance(finding, Unfit)
+    assert isinstance(finding, Unhealthy)
     assert "JSON" in finding.detail
 
 
@@ -208,8 +210,8 @@ async def test_an_answer_that_is_no_list_of_models_is_unhealthy(
 ) -> None:
     server.models = body
     finding = await look(prober, root)
-    assert isinstance(finding, Unfit)
-    assert finding.reason is LeaveReason.FRONTEND_UNHEALTHY
+    assert isinstance(finding, Unhealthy)
+    assert finding.reason is DeregistrationReason.FRONTEND_UNHEALTHY
 
 
 @pytest.mark.parametrize(
@@ -237,4 +239,4 @@ async def test_models_beyond_the_limit_are_counted(server: Server, root: str, pr
     found = parse_models(json.dumps({"data": server.models}).encode())
     assert (len(found.models), found.left_out) == (MODELS_LIMIT, 2)
     server.models = [{"id": "m"}] * (MODELS_LIMIT + 2)
-    assert await look(prober, root) == Serving((ServedModel("m"),), left_out=2)
+    assert await look(prober, root) == Healthy((ServedModel("m"),), left_out=2)

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import parse_registration
 from poolmuster.ports.watched_file import WatchedFile, parse_token
 from poolmuster.relay.addresses import is_local, server_root, unreachable_announcement
-from poolmuster.relay.facts import facts_of, with_relay_id
+from poolmuster.relay.facts import document_of, with_relay_id
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.pools_file import health_path_fault, parse_pools
 from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
-from poolmuster.relay.verdict import ServedModel, Serving, Unfit, Verdict
+from poolmuster.relay.verdict import HealthState, Healthy, ServedModel, Unhealthy
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")
@@ -141,7 +141,7 @@ def test_facts_are_a_registration_of_all_that_is_known() -> None:
         aliases=(("org/b", "bee"), ("org/b", "b"), ("not-served", "x")),
     )
     models = (ServedModel("org/b", 4096), ServedModel("a"))
-    facts = facts_of(settings, {"tier": "iron", "zone": "z"}, models)
+    facts = document_of(settings, {"tier": "iron", "zone": "z"}, models)
     assert json.loads(facts) == {
         "cluster_id": "c",
         "namespace": "ns",
@@ -159,28 +159,28 @@ def test_facts_are_a_registration_of_all_that_is_known() -> None:
 
 @given(st.permutations([ServedModel("a"), ServedModel("b", 1), ServedModel("c/d:e.f")]))
 def test_equal_facts_are_equal_bytes_whatever_the_order_of_the_models(models: list[ServedModel]) -> None:
-    assert facts_of(POOL, {}, tuple(models)) == facts_of(POOL, {}, tuple(reversed(models)))
+    assert document_of(POOL, {}, tuple(models)) == document_of(POOL, {}, tuple(reversed(models)))
 
 
 def test_a_server_is_up_with_the_first_good_probe_and_down_after_enough_failed_ones() -> None:
-    verdict = Verdict(unhealthy_after=3)
-    serving, unfit = Serving((ServedModel("a"),)), Unfit(LeaveReason.NO_MODELS, "none")
+    verdict = HealthState(unhealthy_after=3)
+    serving, unfit = Healthy((ServedModel("a"),)), Unhealthy(DeregistrationReason.NO_MODELS, "none")
     assert (verdict.current, verdict.failures) == (None, 0)
-    verdict.saw(unfit)
+    verdict.record(unfit)
     assert (verdict.current, verdict.failures) == (unfit, 1)
-    verdict.saw(serving)
+    verdict.record(serving)
     for failures in (1, 2):
-        verdict.saw(unfit)
+        verdict.record(unfit)
         assert (verdict.current, verdict.latest, verdict.failures) == (serving, unfit, failures)
-    verdict.saw(unfit)
+    verdict.record(unfit)
     assert verdict.current == unfit
 
 
 def test_good_probes_between_failed_ones_keep_a_server_up() -> None:
-    verdict = Verdict(unhealthy_after=2)
-    serving, unfit = Serving((ServedModel("a"),)), Unfit(LeaveReason.FRONTEND_UNHEALTHY, "500")
+    verdict = HealthState(unhealthy_after=2)
+    serving, unfit = Healthy((ServedModel("a"),)), Unhealthy(DeregistrationReason.FRONTEND_UNHEALTHY, "500")
     for finding in (serving, unfit) * 5:
-        verdict.saw(finding)
+        verdict.record(finding)
         assert verdict.current == serving
 
 
@@ -254,7 +254,9 @@ def test_a_pools_file_takes_from_the_flags_what_it_does_not_say() -> None:
 def test_a_pools_file_that_is_wrong_says_where(content: bytes, says: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_pools(content, DEFAULTS, ELSEWHERE)
-    assert says in caught.value.detail + "".join(f"{fault.pointer} {fault.detail}" for fault in caught.value.faults)
+    assert says in caught.value.detail + "".join(
+        f"{fault.pointer} {fault.detail}" for fault in caught.value.field_errors
+    )
 
 
 def test_a_v1_in_a_pools_file_is_taken_off_and_said() -> None:

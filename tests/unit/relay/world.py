@@ -8,27 +8,27 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from poolmuster.model.change import LeaveReason
+from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.heartbeat import (
     Deregister,
-    Left,
+    HeartbeatAccepted,
+    HeartbeatGone,
     Outcome,
     Register,
-    Renewed,
     Terms,
 )
 from poolmuster.relay.probe import ProbeAccess, Prober
 from poolmuster.relay.settings import PoolSettings, ProbeSettings
-from poolmuster.relay.verdict import Finding, ServedModel, Serving, Unfit
+from poolmuster.relay.verdict import Finding, Healthy, ServedModel, Unhealthy
 from tests.support.clock import ManualClock
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="http://h:1")
-GOOD = Serving((ServedModel("m"),))
-DOWN = Unfit(LeaveReason.FRONTEND_UNHEALTHY, "/health answered 500")
-EMPTY = Unfit(LeaveReason.NO_MODELS, "/v1/models lists none")
+GOOD = Healthy((ServedModel("m"),))
+DOWN = Unhealthy(DeregistrationReason.FRONTEND_UNHEALTHY, "/health answered 500")
+EMPTY = Unhealthy(DeregistrationReason.NO_MODELS, "/v1/models lists none")
 URLS = ("http://a", "http://b")
 
 
@@ -51,7 +51,7 @@ class World:
         self.clock = ManualClock()
         self.finding: Finding = GOOD
         self.findings: dict[str, Finding] = {}
-        self.outcome: Outcome = Renewed(Terms())
+        self.outcome: Outcome = HeartbeatAccepted(Terms())
         self.problems: tuple[str, ...] = ()
         self.latency_ms = 0
         self.probes = 0
@@ -69,7 +69,7 @@ class World:
 
     async def deregister(self, key: PoolKey, step: Deregister) -> Outcome:
         self.calls.append((self.clock.monotonic_ms(), step, key))
-        return Left() if isinstance(self.outcome, Renewed) else self.outcome
+        return HeartbeatGone() if isinstance(self.outcome, HeartbeatAccepted) else self.outcome
 
     def agent(self, settings: PoolSettings = POOL) -> Agent:
         return Agent(

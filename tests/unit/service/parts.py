@@ -2,10 +2,10 @@
 
 import asyncio
 
-from poolmuster.core.history import History
+from poolmuster.core.history import ChangeLog
 from poolmuster.model.change import Change
 from poolmuster.model.key import PoolKey
-from poolmuster.service.projection import Observations, Projection
+from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.service.registrar import Registrar, RegistrarLimits
 from poolmuster.service.views import Views
 from poolmuster.storage.memory import MemoryStore
@@ -21,27 +21,27 @@ class Parts:
     def __init__(self, limits: RegistrarLimits = LIMITS, history_changes: int = 1000) -> None:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock, LEASE_MS, 5000)
-        self.history = History(history_changes, 1 << 20, self.clock.monotonic_ms())
+        self.change_log = ChangeLog(history_changes, 1 << 20, self.clock.monotonic_ms())
         self.changes: list[Change] = []
         self.conflicts: list[tuple[PoolKey, tuple[str, ...]]] = []
         self.woken = 0
-        self.projection = Projection(
+        self.catalog = Catalog(
             boot_id="boot",
             clock=self.clock,
             store=self.store,
-            history=self.history,
+            change_log=self.change_log,
             wake=self._wake,
-            observations=Observations(self.changes.append, lambda *told: self.conflicts.append(told)),
+            hooks=Hooks(self.changes.append, lambda *told: self.conflicts.append(told)),
         )
         self.registrar = Registrar(
             clock=self.clock,
             store=self.store,
-            projection=self.projection,
+            catalog=self.catalog,
             limits=limits,
             lease_ms=LEASE_MS,
             heartbeat_interval_ms=5000,
         )
-        self.views = Views(self.projection.listing, self.history)
+        self.views = Views(self.catalog.pools, self.change_log)
 
     async def pass_ms(self, duration_ms: int) -> None:
         """Let time pass, with the store's timer at work."""

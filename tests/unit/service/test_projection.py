@@ -2,9 +2,9 @@
 
 import pytest
 
-from poolmuster.model.change import Cause, LeaveReason
+from poolmuster.model.change import DeregistrationReason, RemovalCause
 from poolmuster.service import projection as projection_module
-from tests.support.registrations import departure, key, registration
+from tests.support.registrations import deregistration, key, registration
 from tests.unit.service.parts import LEASE_MS, Parts
 
 HOUR_MS = 3_600_000
@@ -21,30 +21,30 @@ async def test_l10_every_removal_has_its_cause_and_it_is_remembered() -> None:
     parts = Parts()
     await parts.store.put(registration("a", "r"))
     await parts.store.put(registration("b", "r"))
-    await parts.store.leave(departure("a", "r", LeaveReason.NO_MODELS))
+    await parts.store.deregister(deregistration("a", "r", DeregistrationReason.NO_MODELS))
     await end_leases(parts)
     assert [(each.removal.cause, each.removal.reason) for each in parts.changes if each.removal] == [
-        (Cause.DEREGISTERED, LeaveReason.NO_MODELS),
-        (Cause.EXPIRED, None),
+        (RemovalCause.DEREGISTERED, DeregistrationReason.NO_MODELS),
+        (RemovalCause.EXPIRED, None),
     ]
-    removal = parts.projection.removal(key("b"))
+    removal = parts.catalog.removal(key("b"))
     assert removal is not None
-    assert removal.cause is Cause.EXPIRED
+    assert removal.cause is RemovalCause.EXPIRED
 
 
 async def test_a_removal_is_remembered_for_an_hour_or_until_the_pool_is_back() -> None:
     parts = Parts()
     for name in "ab":
         await parts.store.put(registration(name))
-        await parts.store.leave(departure(name))
+        await parts.store.deregister(deregistration(name))
     await parts.store.put(registration("a"))
-    assert parts.projection.removal(key("a")) is None
+    assert parts.catalog.removal(key("a")) is None
     parts.clock.jump(HOUR_MS - 1)
-    assert parts.projection.removal(key("b")) is not None
+    assert parts.catalog.removal(key("b")) is not None
     parts.clock.jump(1)
-    assert parts.projection.removal(key("b")) is None
+    assert parts.catalog.removal(key("b")) is None
     await parts.store.put(registration("a", weight=1))
-    assert not parts.projection._removals
+    assert not parts.catalog._removals
 
 
 async def test_removals_are_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,16 +52,16 @@ async def test_removals_are_bounded_and_the_oldest_goes_first(monkeypatch: pytes
     parts = Parts()
     for name in "abcde":
         await parts.store.put(registration(name))
-        await parts.store.leave(departure(name))
-    assert [name for name in "abcde" if parts.projection.removal(key(name))] == ["c", "d", "e"]
+        await parts.store.deregister(deregistration(name))
+    assert [name for name in "abcde" if parts.catalog.removal(key(name))] == ["c", "d", "e"]
 
 
 async def test_a_pool_removed_again_is_not_the_oldest() -> None:
     parts = Parts()
     for name in "aba":
         await parts.store.put(registration(name))
-        await parts.store.leave(departure(name))
-    assert [each.dgd_name for each in parts.projection._removals] == ["b", "a"]
+        await parts.store.deregister(deregistration(name))
+    assert [each.dgd_name for each in parts.catalog._removals] == ["b", "a"]
 
 
 async def test_pools_are_counted_by_cluster() -> None:
@@ -70,10 +70,10 @@ async def test_pools_are_counted_by_cluster() -> None:
     await parts.store.put(registration("b", cluster="one"))
     await parts.store.put(registration("a", cluster="two"))
     await parts.store.put(registration("a", cluster="one", weight=5))
-    assert parts.projection.clusters == {"one": 2, "two": 1}
+    assert parts.catalog.clusters == {"one": 2, "two": 1}
     await end_leases(parts)
-    assert parts.projection.clusters == {}
-    assert parts.projection.cluster_pools("one") == 0
+    assert parts.catalog.clusters == {}
+    assert parts.catalog.cluster_pools("one") == 0
 
 
 async def test_many_leases_that_end_at_once_end_in_several_turns() -> None:
@@ -81,11 +81,11 @@ async def test_many_leases_that_end_at_once_end_in_several_turns() -> None:
     for number in range(250):
         await parts.store.put(registration(f"{number}"))
     await end_leases(parts)
-    assert len(parts.projection.listing) == 150
-    assert parts.projection.next_end_ms() == parts.clock.monotonic_ms()
+    assert len(parts.catalog.pools) == 150
+    assert parts.catalog.next_expiry_ms() == parts.clock.monotonic_ms()
     for left in (50, 0):
         parts.store._tell(parts.clock.monotonic_ms(), tick=True)
-        assert len(parts.projection.listing) == left
+        assert len(parts.catalog.pools) == left
 
 
 async def test_l3_watchers_are_woken_for_changes_and_not_for_heartbeats() -> None:
@@ -100,13 +100,13 @@ async def test_l3_watchers_are_woken_for_changes_and_not_for_heartbeats() -> Non
 
 async def test_revisions_grow_by_one_for_each_change() -> None:
     parts = Parts()
-    assert parts.projection.revision == "boot.0"
+    assert parts.catalog.revision == "boot.0"
     await parts.store.put(registration("a"))
     await parts.store.put(registration("a", weight=1))
     await parts.store.put(registration("a", weight=1))
-    await parts.store.leave(departure("a"))
+    await parts.store.deregister(deregistration("a"))
     assert [each.number for each in parts.changes] == [1, 2, 3]
-    assert parts.projection.revision == "boot.3"
+    assert parts.catalog.revision == "boot.3"
 
 
 async def test_l9_a_conflict_is_told_once_with_its_relays_and_shown_with_wall_clock_times() -> None:
@@ -116,22 +116,22 @@ async def test_l9_a_conflict_is_told_once_with_its_relays_and_shown_with_wall_cl
         await parts.store.put(registration("a", relay_id))
         parts.clock.jump(100)
     assert parts.conflicts == [(key("a"), ("A", "B"))]
-    conflict = parts.projection.conflict(key("a"))
+    conflict = parts.catalog.conflict(key("a"))
     assert conflict is not None
     assert (conflict.since_at_ms, conflict.last_at_ms) == (started_at_ms + 200, started_at_ms + 400)
-    assert parts.projection.conflicts() == {key("a"): conflict}
-    assert parts.projection.conflict(key("b")) is None
+    assert parts.catalog.conflicts() == {key("a"): conflict}
+    assert parts.catalog.conflict(key("b")) is None
 
 
 async def test_a_lease_is_shown_for_listed_pools_only() -> None:
     parts = Parts()
     await parts.store.put(registration("a", "r"))
     parts.clock.jump(500)
-    lease = parts.projection.lease(key("a"))
+    lease = parts.catalog.lease(key("a"))
     assert lease is not None
     assert (lease.duration_ms, lease.ends_at_ms, lease.relay_id) == (
         LEASE_MS,
         parts.clock.wall_ms() + LEASE_MS - 500,
         "r",
     )
-    assert parts.projection.lease(key("b")) is None
+    assert parts.catalog.lease(key("b")) is None

@@ -31,11 +31,11 @@ class FakeGroup:
         self.news = news
         self.asked = 0
 
-    def has_news(self) -> bool:
+    def poll(self) -> bool:
         self.asked += 1
         return self.news
 
-    def waiters(self) -> list[FakeWaiter]:
+    def subscribers(self) -> list[FakeWaiter]:
         return self.members
 
     @property

@@ -3,11 +3,11 @@
 import pytest
 
 from poolmuster.core.pauses import TICK_MS
-from poolmuster.model.access import ANYONE
-from poolmuster.model.errors import InvalidInput, LimitReached, RelayLeft
+from poolmuster.model.access import ANONYMOUS
+from poolmuster.model.errors import InvalidInput, LimitReached, RelayDeregistered
 from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.service.registrar import RegistrarLimits
-from tests.support.registrations import body, departure, key, registration
+from tests.support.registrations import body, deregistration, key, registration
 from tests.unit.service.parts import LEASE_MS, Parts
 
 
@@ -19,25 +19,25 @@ def limited(pools: int = 1000, pools_per_cluster: int = 500, registrations_bytes
 
 async def register(parts: Parts, name: str = "a", cluster: str = "c", **facts: object) -> bool:
     """Register as the interface does. Returns whether the pool was new."""
-    return (await parts.registrar.take(body(name, cluster, **facts), ANYONE)).created
+    return (await parts.registrar.register_body(body(name, cluster, **facts), ANONYMOUS)).created
 
 
 async def test_the_answer_says_the_terms_of_the_lease_and_whether_the_pool_was_listed() -> None:
     parts = Parts()
-    answer, created = await parts.registrar.register(registration("a", "r"), ANYONE)
+    answer, created = await parts.registrar.register(registration("a", "r"), ANONYMOUS)
     assert created
     assert (answer.lease.duration_ms, answer.lease.heartbeat_interval_ms) == (LEASE_MS, 5000)
     assert answer.lease.ends_at_ms == parts.clock.wall_ms() + LEASE_MS
     assert not answer.conflict
-    assert not (await parts.registrar.register(registration("a", "r"), ANYONE))[1]
-    await parts.registrar.deregister(departure("a", "other"), ANYONE)
-    assert not (await parts.registrar.register(registration("a", "r2"), ANYONE))[1]
-    answer, created = await parts.registrar.register(registration("a", "r"), ANYONE)
+    assert not (await parts.registrar.register(registration("a", "r"), ANONYMOUS))[1]
+    await parts.registrar.deregister(deregistration("a", "other"), ANONYMOUS)
+    assert not (await parts.registrar.register(registration("a", "r2"), ANONYMOUS))[1]
+    answer, created = await parts.registrar.register(registration("a", "r"), ANONYMOUS)
     assert answer.conflict
-    await parts.registrar.deregister(departure("a", "r"), ANYONE)
-    with pytest.raises(RelayLeft):
-        await parts.registrar.register(registration("a", "r"), ANYONE)
-    assert (await parts.registrar.register(registration("a", "r3"), ANYONE))[1]
+    await parts.registrar.deregister(deregistration("a", "r"), ANONYMOUS)
+    with pytest.raises(RelayDeregistered):
+        await parts.registrar.register(registration("a", "r"), ANONYMOUS)
+    assert (await parts.registrar.register(registration("a", "r3"), ANONYMOUS))[1]
 
 
 async def test_a_body_taken_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ async def test_a_body_taken_before_is_not_parsed_again(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("poolmuster.service.registrar.parse_registration", parse)
     for sent in (body("a"), body("a"), body("b"), body("a"), body("a", weight=1), body("a", weight=1)):
-        await parts.registrar.take(sent, ANYONE)
+        await parts.registrar.register_body(sent, ANONYMOUS)
     assert parsed == [body("a"), body("b"), body("a", weight=1)]
 
 
@@ -58,7 +58,7 @@ async def test_a_bad_body_is_refused_each_time() -> None:
     parts = Parts()
     for _ in range(2):
         with pytest.raises(InvalidInput):
-            await parts.registrar.take(b"{}", ANYONE)
+            await parts.registrar.register_body(b"{}", ANONYMOUS)
 
 
 async def test_pools_have_a_limit_and_renewals_and_changes_do_not_meet_it() -> None:
@@ -67,10 +67,10 @@ async def test_pools_have_a_limit_and_renewals_and_changes_do_not_meet_it() -> N
     await register(parts, "b")
     with pytest.raises(LimitReached):
         await register(parts, "c")
-    assert [pool.key.dgd_name for pool in parts.projection.listing] == ["a", "b"]
+    assert [pool.key.dgd_name for pool in parts.catalog.pools] == ["a", "b"]
     assert not await register(parts, "a")
     assert not await register(parts, "a", weight=5)
-    await parts.registrar.deregister(departure("b"), ANYONE)
+    await parts.registrar.deregister(deregistration("b"), ANONYMOUS)
     assert await register(parts, "c")
 
 
@@ -99,31 +99,31 @@ async def test_bytes_have_a_limit_that_growth_meets_and_shrinking_does_not() -> 
 
 async def test_live_pools_are_remembered_whatever_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of a live pool says whom a deregistration must come from."""
-    monkeypatch.setattr("poolmuster.storage.memory.RECORDS_LIMIT", 3)
+    monkeypatch.setattr("poolmuster.storage.memory.DEPARTED_LIMIT", 3)
     parts = Parts()
-    await parts.registrar.register(registration("live", "r"), ANYONE)
+    await parts.registrar.register(registration("live", "r"), ANONYMOUS)
     for number in range(20):
-        await parts.registrar.register(registration(f"p{number}", "r"), ANYONE)
-        await parts.registrar.deregister(departure(f"p{number}", "r"), ANYONE)
+        await parts.registrar.register(registration(f"p{number}", "r"), ANONYMOUS)
+        await parts.registrar.deregister(deregistration(f"p{number}", "r"), ANONYMOUS)
         await parts.pass_ms(TICK_MS)
     assert len(parts.store) == 3
-    await parts.registrar.deregister(departure("live", "r"), ANYONE)
-    assert parts.projection.listing.get(key("live")) is None
-    with pytest.raises(RelayLeft):
-        await parts.registrar.register(registration("live", "r"), ANYONE)
+    await parts.registrar.deregister(deregistration("live", "r"), ANONYMOUS)
+    assert parts.catalog.pools.get(key("live")) is None
+    with pytest.raises(RelayDeregistered):
+        await parts.registrar.register(registration("live", "r"), ANONYMOUS)
 
 
 def remembered_bytes(parts: Parts) -> int:
-    return sum(each.pool.size_bytes for each in parts.registrar._taken.values())
+    return sum(each.pool.size_bytes for each in parts.registrar._parse_cache.values())
 
 
 async def test_of_each_pool_one_body_is_remembered_and_none_once_it_has_left() -> None:
     parts = Parts()
     for number in range(100):
         await register(parts, "a", weight=number)
-    assert len(parts.registrar._taken) == 1
-    await parts.registrar.deregister(departure("a"), ANYONE)
-    assert (len(parts.registrar._taken), parts.registrar._taken_bytes) == (0, 0)
+    assert len(parts.registrar._parse_cache) == 1
+    await parts.registrar.deregister(deregistration("a"), ANONYMOUS)
+    assert (len(parts.registrar._parse_cache), parts.registrar._parse_cache_bytes) == (0, 0)
 
 
 async def test_what_is_remembered_of_bodies_is_bounded_in_number() -> None:
@@ -132,7 +132,7 @@ async def test_what_is_remembered_of_bodies_is_bounded_in_number() -> None:
         await register(parts, f"p{number}")
         if number % 10 == 9:
             await parts.pass_ms(LEASE_MS)
-    assert len(parts.registrar._taken) == 10
+    assert len(parts.registrar._parse_cache) == 10
 
 
 async def test_what_is_remembered_of_bodies_is_bounded_in_bytes() -> None:
@@ -141,7 +141,7 @@ async def test_what_is_remembered_of_bodies_is_bounded_in_bytes() -> None:
     for number in range(30):
         await register(parts, f"p{number}", x="x" * 50_000)
         await parts.pass_ms(LEASE_MS)
-        assert remembered_bytes(parts) == parts.registrar._taken_bytes <= 100_000
+        assert remembered_bytes(parts) == parts.registrar._parse_cache_bytes <= 100_000
 
 
 async def test_what_was_refused_is_not_remembered() -> None:
@@ -170,10 +170,10 @@ async def test_what_is_stored_and_not_listed_yet_counts_too(monkeypatch: pytest.
 
         with monkeypatch.context() as patch:
             patch.setattr(bound.store, "put", put)
-            found = [await bound.registrar.register(registration(f"p{number}"), ANYONE) for number in range(3)]
+            found = [await bound.registrar.register(registration(f"p{number}"), ANONYMOUS) for number in range(3)]
             assert all(created for _, created in found)
             with pytest.raises(LimitReached):
-                await bound.registrar.register(registration("p3"), ANYONE)
-            assert (await bound.registrar.register(registration("p0"), ANYONE))[1], "it may be sent again"
+                await bound.registrar.register(registration("p3"), ANONYMOUS)
+            assert (await bound.registrar.register(registration("p0"), ANONYMOUS))[1], "it may be sent again"
         await bound.pass_ms(LEASE_MS)
-        await bound.registrar.register(registration("p3"), ANYONE)
+        await bound.registrar.register(registration("p3"), ANONYMOUS)

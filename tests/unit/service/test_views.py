@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import EVERYTHING, Selector
 from poolmuster.service import views as views_module
-from tests.support.registrations import departure, registration
+from tests.support.registrations import deregistration, registration
 from tests.unit.service.parts import Parts
 
 GOLD = Selector(labels=frozenset({("tier", "gold")}))
@@ -26,14 +26,14 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 async def change(parts: Parts, op: tuple[str, str, str]) -> None:
     name, tier, region = op
     if tier == "none":
-        await parts.store.leave(departure(name))
+        await parts.store.deregister(deregistration(name))
     else:
         await parts.store.put(registration(name, labels={"tier": tier}, location={"region": region}))
 
 
 async def check(parts: Parts, selector: Selector) -> None:
-    found = await parts.views.listing(selector)
-    assert list(found) == [pool for pool in parts.projection.listing if selector.matches(pool)]
+    found = await parts.views.pools(selector)
+    assert list(found) == [pool for pool in parts.catalog.pools if selector.matches(pool)]
 
 
 changes = st.tuples(
@@ -88,12 +88,12 @@ async def test_two_who_ask_at_once_have_one_view_built(monkeypatch: pytest.Monke
         return matches(self, pool)
 
     monkeypatch.setattr(Selector, "matches", counting)
-    one, other = await asyncio.gather(parts.views.listing(GOLD), parts.views.listing(GOLD))
+    one, other = await asyncio.gather(parts.views.pools(GOLD), parts.views.pools(GOLD))
     assert one is other
     assert len(looked_at) == 6
 
 
 async def test_everything_is_the_list_itself() -> None:
     parts = Parts()
-    assert await parts.views.listing(EVERYTHING) is parts.projection.listing
+    assert await parts.views.pools(EVERYTHING) is parts.catalog.pools
     assert len(parts.views) == 0

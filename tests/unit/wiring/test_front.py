@@ -8,8 +8,8 @@ import pytest
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.identity.key_sets import KeySet
 from poolmuster.model.address import Address
-from poolmuster.wiring.front import Front
-from poolmuster.wiring.front_settings import FrontSettings, OidcSettings, UsageError
+from poolmuster.wiring.front import Listener
+from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError
 from tests.support.clock import ManualClock
 
 HERE, EVERYWHERE = Address("127.0.0.1", 9090), Address("", 9090)
@@ -19,7 +19,7 @@ HERE, EVERYWHERE = Address("127.0.0.1", 9090), Address("", 9090)
     ("listen", "auth_tokens", "named"), [(HERE, None, True), (HERE, "tokens.toml", False), (EVERYWHERE, None, False)]
 )
 def test_who_is_anonymous_on_loopback_has_to_name_it(listen: Address, auth_tokens: str | None, named: bool) -> None:
-    assert FrontSettings(listen=listen, auth_tokens=auth_tokens).loopback_only is named
+    assert ListenSettings(listen=listen, auth_tokens=auth_tokens).loopback_only is named
 
 
 @pytest.mark.parametrize("auth_tokens", [None, "tokens.toml"])
@@ -27,34 +27,34 @@ def test_who_is_anonymous_on_loopback_has_to_name_it(listen: Address, auth_token
 def test_health_is_anonymous_whatever_the_other_address_wants(
     health_listen: Address | None, auth_tokens: str | None, named: bool
 ) -> None:
-    settings = FrontSettings(listen=EVERYWHERE, health_listen=health_listen, auth_tokens=auth_tokens)
+    settings = ListenSettings(listen=EVERYWHERE, health_listen=health_listen, auth_tokens=auth_tokens)
     assert settings.health_loopback_only is named
 
 
 def test_settings_that_nobody_has_checked_open_no_front() -> None:
     with pytest.raises(UsageError, match="no credentials are set"):
-        Front(FrontSettings(listen=EVERYWHERE), HttpLimits(), ManualClock())
+        Listener(ListenSettings(listen=EVERYWHERE), HttpLimits(), ManualClock())
 
 
 @pytest.mark.parametrize("health_listen", [None, HERE, EVERYWHERE])
 def test_a_front_holds_each_address_to_its_own_rule(health_listen: Address | None) -> None:
-    settings = FrontSettings(listen=HERE, health_listen=health_listen)
-    rules = Front(settings, HttpLimits(), ManualClock()).rules
+    settings = ListenSettings(listen=HERE, health_listen=health_listen)
+    rules = Listener(settings, HttpLimits(), ManualClock()).rules
     assert rules.loopback_only
     assert rules.health_loopback_only is settings.health_loopback_only
-    assert rules.gate.is_open
-    assert rules.refusals is not None
+    assert rules.authorizer.allows_anonymous
+    assert rules.auth_log is not None
 
 
 def test_a_front_with_a_credentials_file_is_not_open(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text("# nobody")
-    rules = Front(FrontSettings(listen=EVERYWHERE, auth_tokens=str(tokens)), HttpLimits(), ManualClock()).rules
-    assert not rules.gate.is_open
+    rules = Listener(ListenSettings(listen=EVERYWHERE, auth_tokens=str(tokens)), HttpLimits(), ManualClock()).rules
+    assert not rules.authorizer.allows_anonymous
     assert not rules.loopback_only
 
 
-class Listener:
+class BoundSocket:
     """A socket that is bound to where a resolver led."""
 
     def getsockname(self) -> tuple[str, int]:
@@ -65,10 +65,10 @@ class Listener:
 
 
 def test_a_name_that_leads_to_the_network_is_refused_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poolmuster.wiring.front.bind", lambda *_: [Listener()])
-    front = Front(FrontSettings(listen=Address("localhost", 8080)), HttpLimits(), ManualClock())
+    monkeypatch.setattr("poolmuster.wiring.front.bind", lambda *_: [BoundSocket()])
+    listener = Listener(ListenSettings(listen=Address("localhost", 8080)), HttpLimits(), ManualClock())
     with pytest.raises(UsageError, match=r"localhost:8080 turned out to be 10\.0\.0\.1:8080"):
-        front.bind()
+        listener.bind()
 
 
 class Awaited(KeySet):
@@ -85,8 +85,8 @@ async def test_nobody_is_listened_to_before_keys_were_fetched(tmp_path: Path, mo
     tokens = tmp_path / "tokens.toml"
     tokens.write_text("# nobody")
     oidc = OidcSettings(issuers=((keys.issuer, "https://issuer.example/keys"),))
-    front = Front(FrontSettings(auth_tokens=str(tokens), oidc=oidc), HttpLimits(), ManualClock())
-    starting = asyncio.create_task(front.start())
+    listener = Listener(ListenSettings(auth_tokens=str(tokens), oidc=oidc), HttpLimits(), ManualClock())
+    starting = asyncio.create_task(listener.start())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not starting.done()

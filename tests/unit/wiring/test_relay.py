@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from poolmuster.model.registration import RELAY_ID_LIMIT
-from poolmuster.relay.crew import Crew
+from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.wiring.relay import LEAVE_LIMIT_MS, LOOKUP_GRACE_S, new_relay_id, work
 from tests.unit.relay.test_crew import FILE, crew_of
 from tests.unit.relay.world import World
@@ -37,11 +37,11 @@ class Pages:
 
 @asynccontextmanager
 async def working(
-    world: World, crew: Crew, closing_ms: int = 0
+    world: World, supervisor: AgentSupervisor, closing_ms: int = 0
 ) -> AsyncIterator[tuple["asyncio.Task[None]", asyncio.Event]]:
-    crew.check()
+    supervisor.check()
     stop = asyncio.Event()
-    task = asyncio.create_task(work(crew, Pages(world, closing_ms), stop, world.clock))
+    task = asyncio.create_task(work(supervisor, Pages(world, closing_ms), stop, world.clock))
     try:
         yield task, stop
     finally:
@@ -56,15 +56,17 @@ def world() -> World:
 
 
 @pytest.fixture
-def crew(world: World, tmp_path: Path) -> Crew:
+def supervisor(world: World, tmp_path: Path) -> AgentSupervisor:
     path = tmp_path / "pools.toml"
     path.write_text(FILE.format("a", "http://a:1"))
     return crew_of(world, path)
 
 
-async def test_a_relay_is_out_in_time_though_nothing_around_it_answers(world: World, crew: Crew) -> None:
+async def test_a_relay_is_out_in_time_though_nothing_around_it_answers(
+    world: World, supervisor: AgentSupervisor
+) -> None:
     """A heartbeat and a probe are in flight, and a client of its own pages does not let go."""
-    async with working(world, crew, closing_ms=60_000) as (task, stop):
+    async with working(world, supervisor, closing_ms=60_000) as (task, stop):
         await world.clock.advance(100)
         world.latency_ms = 60_000
         world.answering.clear()
@@ -75,9 +77,11 @@ async def test_a_relay_is_out_in_time_though_nothing_around_it_answers(world: Wo
         task.result()
 
 
-async def test_a_heartbeat_that_takes_all_its_time_leaves_enough_to_deregister(world: World, crew: Crew) -> None:
+async def test_a_heartbeat_that_takes_all_its_time_leaves_enough_to_deregister(
+    world: World, supervisor: AgentSupervisor
+) -> None:
     world.latency_ms = 3_000
-    async with working(world, crew) as (task, stop):
+    async with working(world, supervisor) as (task, stop):
         await world.clock.advance(100)
         stop.set()
         await world.clock.advance(LEAVE_LIMIT_MS)
@@ -85,8 +89,10 @@ async def test_a_heartbeat_that_takes_all_its_time_leaves_enough_to_deregister(w
     assert len(world.deregisters) == 1
 
 
-async def test_a_relay_that_is_told_to_stop_while_it_starts_is_out_at_once(world: World, crew: Crew) -> None:
-    async with working(world, crew) as (task, stop):
+async def test_a_relay_that_is_told_to_stop_while_it_starts_is_out_at_once(
+    world: World, supervisor: AgentSupervisor
+) -> None:
+    async with working(world, supervisor) as (task, stop):
         stop.set()
         await world.clock.settle(50)
         assert task.done()

@@ -4,8 +4,8 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.notes import GOOD, ChangesTold
-from poolmuster.storage.dynamodb.trouble import Trouble
+from poolmuster.storage.dynamodb.notes import GOOD, TransitionLog
+from poolmuster.storage.dynamodb.trouble import StoreError
 from poolmuster.wiring.table_metrics import REASONS, TableMetrics
 
 
@@ -43,10 +43,10 @@ def test_every_outcome_stands_at_zero_from_the_start() -> None:
 
 
 def test_trouble_is_logged_when_it_changes_and_when_it_ends() -> None:
-    told = ChangesTold(slack_ms=10_000)
+    told = TransitionLog(slack_ms=10_000)
     with capture_logs() as logs:
         for reason in (SourceReason.TIMEOUT, SourceReason.TIMEOUT, SourceReason.THROTTLED, None, None):
-            told.trouble(Trouble(reason, "why") if reason else None)
+            told.read_ended(StoreError(reason, "why") if reason else None)
     assert [(line["log_level"], line.get("reason") or line.get("after")) for line in logs] == [
         ("warning", "timeout"),
         ("warning", "throttled"),
@@ -55,7 +55,7 @@ def test_trouble_is_logged_when_it_changes_and_when_it_ends() -> None:
 
 
 def test_each_item_that_is_skipped_is_logged_once() -> None:
-    told = ChangesTold(slack_ms=10_000)
+    told = TransitionLog(slack_ms=10_000)
     with capture_logs() as logs:
         for faults in ({"a": "x"}, {"a": "x", "b": "y"}, {}, {"a": "x"}):
             told.faults(faults)
@@ -63,7 +63,7 @@ def test_each_item_that_is_skipped_is_logged_once() -> None:
 
 
 def test_a_clock_that_is_off_by_more_than_the_slack_is_a_warning_once() -> None:
-    told = ChangesTold(slack_ms=10_000)
+    told = TransitionLog(slack_ms=10_000)
     with capture_logs() as logs:
         for ahead_ms in (9_999, -11_000, -11_000, 0, 12_000):
             told.clock_ahead(ahead_ms)

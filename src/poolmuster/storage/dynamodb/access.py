@@ -21,8 +21,8 @@ from botocore.exceptions import ClientError, PartialCredentialsError, ProfileNot
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
-from poolmuster.ports.threads import in_thread
-from poolmuster.storage.dynamodb.trouble import Trouble
+from poolmuster.ports.threads import run_in_daemon_thread
+from poolmuster.storage.dynamodb.trouble import StoreError
 
 SIGNING_REGION = "us-east-1"
 """What is signed for where an endpoint URL is given and no region: local servers take any."""
@@ -44,7 +44,7 @@ class RegionMissing(Exception):
     """Neither a region nor an endpoint URL was given, or what was given is no region's name."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class TableLocation(msgspec.Struct, frozen=True):
     """Where the table is. ``region`` is ``None`` where nobody said."""
 
     table: str
@@ -55,7 +55,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"Table {self.table} ({self.region or 'no region'}, {self.endpoint_url})"
 
 
-def find_place(session: Session, table: str, region: str | None, endpoint_url: str | None) -> Place:
+def find_location(session: Session, table: str, region: str | None, endpoint_url: str | None) -> TableLocation:
     """The place that flags and the AWS environment name.
 
     Raises `RegionMissing`, and `BotoCoreError` where the AWS configuration cannot be read.
@@ -66,12 +66,12 @@ def find_place(session: Session, table: str, region: str | None, endpoint_url: s
         # It becomes part of a host name, and of what is signed.
         raise RegionMissing(f"the AWS environment names {found[:80]!r} as the region, which none is called")
     if endpoint_url is not None:
-        return Place(table, found, endpoint_url.rstrip("/"))
+        return TableLocation(table, found, endpoint_url.rstrip("/"))
     if found is None:
         raise RegionMissing(
             "the DynamoDB region is not known: pass --dynamodb-region, or set AWS_REGION or AWS_DEFAULT_REGION"
         )
-    return Place(table, found, f"https://dynamodb.{found}.{_dns_suffix(session, found)}")
+    return TableLocation(table, found, f"https://dynamodb.{found}.{_dns_suffix(session, found)}")
 
 
 def authorities(session: Session) -> ssl.SSLContext | bool:
@@ -92,10 +92,10 @@ def _dns_suffix(session: Session, region: str) -> str:
     return "amazonaws.com"
 
 
-class Access:
+class AwsSigner:
     """Signs calls with credentials that are kept fresh by `run`."""
 
-    def __init__(self, session: Session, place: Place) -> None:
+    def __init__(self, session: Session, place: TableLocation) -> None:
         self._session = session
         self._place = place
         self._source: Credentials | None = None
@@ -103,7 +103,7 @@ class Access:
         self._outdated = False
         self._failing = False
         self._looked = asyncio.Event()
-        self._trouble = Trouble(SourceReason.CREDENTIALS_MISSING, "The AWS credentials are still being looked for")
+        self._trouble = StoreError(SourceReason.CREDENTIALS_MISSING, "The AWS credentials are still being looked for")
 
     @property
     def method(self) -> str:
@@ -113,7 +113,7 @@ class Access:
     async def refresh(self) -> None:
         """Look for credentials, or renew them where they are about to expire; off the event loop."""
         try:
-            await in_thread("aws-credentials", self._refresh)
+            await run_in_daemon_thread("aws-credentials", self._refresh)
         except Exception as error:  # noqa: BLE001
             # Each of botocore's providers has errors of its own, a plain RuntimeError and KeyError among them, and
             # none may end the task that tries again.
@@ -128,7 +128,7 @@ class Access:
         expired = self._frozen is not None or self._trouble.reason is SourceReason.CREDENTIALS_EXPIRED
         reason = SourceReason.CREDENTIALS_EXPIRED if expired else SourceReason.CREDENTIALS_MISSING
         what = f"The AWS credentials cannot be {'renewed' if expired else 'had'}"
-        self._trouble = Trouble(reason, f"{what}: {_why(error)}")
+        self._trouble = StoreError(reason, f"{what}: {_why(error)}")
         if self._source is not None and self._source_expired():
             self._frozen = None
         if not self._failing:
@@ -159,7 +159,7 @@ class Access:
             # A local server takes any signature, and nobody should have to invent credentials for it.
             self._frozen = ReadOnlyCredentials("local", "local", None)
             return
-        self._trouble = Trouble(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found")
+        self._trouble = StoreError(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found")
 
     def _source_expired(self) -> bool:
         refresh_needed = getattr(self._source, "refresh_needed", None)
@@ -172,11 +172,11 @@ class Access:
             await asyncio.sleep(CHECK_EVERY_S)
 
     def sign(self, target: str, body: bytes) -> dict[str, str]:
-        """The headers of a signed call of ``target`` (as in ``Query``). Raises `Trouble` without credentials."""
+        """The headers of a signed call of ``target`` (as in ``Query``). Raises `StoreError` without credentials."""
         if self._frozen is None:
-            raise self._trouble.and_also()
+            raise self._trouble.with_detail()
         if any(map(_has_control_character, self._frozen)):
-            raise Trouble(
+            raise StoreError(
                 SourceReason.CREDENTIALS_MISSING, "The AWS credentials hold a control character, such as an end of line"
             )
         headers = {"X-Amz-Target": f"DynamoDB_20120810.{target}", "Content-Type": "application/x-amz-json-1.0"}

@@ -16,10 +16,10 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.access import SIGNING_REGION, Place
+from poolmuster.storage.dynamodb.access import SIGNING_REGION, TableLocation
 from poolmuster.storage.dynamodb.items import PARTITION
 from poolmuster.storage.dynamodb.table_clock import parse_date
-from poolmuster.storage.dynamodb.trouble import ConditionFailed, Trouble, meaning_of
+from poolmuster.storage.dynamodb.trouble import ConditionFailed, StoreError, meaning_of
 
 TIME_TO_LIVE = "expires_at"
 KEYS = {"pk": "HASH", "sk": "RANGE"}
@@ -34,7 +34,7 @@ WAIT_LIMIT_S = 1800.0
 """A replica with a large table behind it takes long; a new one some minutes."""
 
 
-class FindingState(StrEnum):
+class CheckState(StrEnum):
     """``unknown``: whoever asks is not permitted to look, or the server does not know of such a thing."""
 
     GOOD = "good"
@@ -42,18 +42,18 @@ class FindingState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, frozen=True):
     """One thing that was looked at."""
 
     what: str
-    state: FindingState
+    state: CheckState
     detail: str
 
 
-class Step(msgspec.Struct, frozen=True):
+class MigrationStep(msgspec.Struct, frozen=True):
     """One change of the table, not yet made.
 
-    ``make`` blocks until it is in effect, and returns what there is to say where it could not be. It raises `Trouble`.
+    ``make`` blocks until it is in effect and returns a remark where it is not. It raises `StoreError`.
     """
 
     text: str
@@ -63,7 +63,7 @@ class Step(msgspec.Struct, frozen=True):
 class TableAdmin:
     """Looks at one table and changes it."""
 
-    def __init__(self, session: Session, place: Place, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, session: Session, place: TableLocation, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self.place = place
         self._sleep = sleep
         self._date: str | None = None
@@ -84,24 +84,24 @@ class TableAdmin:
             **local,
         )
 
-    def check(self) -> list[Finding]:
-        """All that the service needs of the table. Raises `Trouble` only where nothing can be said at all."""
+    def check(self) -> list[Check]:
+        """All that the service needs of the table. Raises `StoreError` only where nothing can be said at all."""
         findings = self._check_description()
-        if any(finding.what == "table" and finding.state is FindingState.BAD for finding in findings):
+        if any(finding.what == "table" and finding.state is CheckState.BAD for finding in findings):
             return [*findings, self._check_clock()]
         return [*findings, self._check_time_to_live(), self._check_query(), self._check_put(), self._check_clock()]
 
-    def _check_description(self) -> list[Finding]:
+    def _check_description(self) -> list[Check]:
         try:
             table = self._describe()
-        except Trouble as trouble:
+        except StoreError as trouble:
             return [_not_seen("table", trouble)]
         billing = table.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED")
         paid = "on demand" if billing == "PAY_PER_REQUEST" else "provisioned capacity"
         usable = table["TableStatus"] in ("ACTIVE", "UPDATING")
-        findings = [Finding("table", _state(usable), f"{table['TableStatus']}, {paid}"), _check_keys(table)]
+        findings = [Check("table", _state(usable), f"{table['TableStatus']}, {paid}"), _check_keys(table)]
         findings.extend(
-            Finding(
+            Check(
                 f"replica {replica['RegionName']}",
                 _state(replica.get("ReplicaStatus") in ("ACTIVE", "UPDATING")),
                 replica.get("ReplicaStatus", "of unknown status"),
@@ -110,17 +110,17 @@ class TableAdmin:
         )
         return findings
 
-    def _check_time_to_live(self) -> Finding:
+    def _check_time_to_live(self) -> Check:
         try:
             attribute = self._time_to_live()
-        except Trouble as trouble:
+        except StoreError as trouble:
             return _not_seen("time to live", trouble)
         if attribute == TIME_TO_LIVE:
-            return Finding("time to live", FindingState.GOOD, f"on, by {attribute}")
+            return Check("time to live", CheckState.GOOD, f"on, by {attribute}")
         detail = f"by {attribute!r}" if attribute else "off"
-        return Finding("time to live", FindingState.BAD, f"{detail}; it must be on, by {TIME_TO_LIVE}")
+        return Check("time to live", CheckState.BAD, f"{detail}; it must be on, by {TIME_TO_LIVE}")
 
-    def _check_query(self) -> Finding:
+    def _check_query(self) -> Check:
         try:
             self._call(
                 "query",
@@ -129,11 +129,11 @@ class TableAdmin:
                 ConsistentRead=True,
                 Limit=1,
             )
-        except Trouble as trouble:
+        except StoreError as trouble:
             return _bad("permission dynamodb:Query", trouble)
-        return Finding("permission dynamodb:Query", FindingState.GOOD, "given")
+        return Check("permission dynamodb:Query", CheckState.GOOD, "given")
 
-    def _check_put(self) -> Finding:
+    def _check_put(self) -> Check:
         what = "permission dynamodb:PutItem"
         try:
             self._call(
@@ -142,61 +142,63 @@ class TableAdmin:
                 ConditionExpression="attribute_exists(pk) AND attribute_not_exists(pk)",
             )
         except ConditionFailed:
-            return Finding(what, FindingState.GOOD, "given; nothing was written")
-        except Trouble as trouble:
+            return Check(what, CheckState.GOOD, "given; nothing was written")
+        except StoreError as trouble:
             return _bad(what, trouble)
-        return Finding(what, FindingState.BAD, f"this server takes puts whose condition does not hold: {NO_POOL}")
+        return Check(what, CheckState.BAD, f"this server takes puts whose condition does not hold: {NO_POOL}")
 
-    def _check_clock(self) -> Finding:
+    def _check_clock(self) -> Check:
         if self._date is None:
-            return Finding("clock", FindingState.UNKNOWN, "the server does not say what time it is")
+            return Check("clock", CheckState.UNKNOWN, "the server does not say what time it is")
         told_s = parse_date(self._date)
         if told_s is None:
-            return Finding("clock", FindingState.UNKNOWN, "the server sends no date that can be read")
+            return Check("clock", CheckState.UNKNOWN, "the server sends no date that can be read")
         # Half a second more, because the server's time has whole seconds.
         ahead_s = time.time() - told_s - 0.5
         if abs(ahead_s) < 1:
-            return Finding("clock", FindingState.GOOD, "this machine's agrees with the table's")
+            return Check("clock", CheckState.GOOD, "this machine's agrees with the table's")
         where = f"this machine's is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the table's"
-        return Finding("clock", _state(abs(ahead_s) <= CLOCK_LIMIT_S), where)
+        return Check("clock", _state(abs(ahead_s) <= CLOCK_LIMIT_S), where)
 
-    def plan(self, replicas: Iterable[str]) -> list[Step]:
-        """What is to be done so that the table is there, with ``replicas``. Raises `Trouble`."""
+    def plan(self, replicas: Iterable[str]) -> list[MigrationStep]:
+        """What is to be done so that the table is there, with ``replicas``. Raises `StoreError`."""
         wanted = [region for region in dict.fromkeys(replicas) if region != self.place.region]
         try:
             table = self._describe()
-        except Trouble as trouble:
+        except StoreError as trouble:
             if trouble.reason is not SourceReason.TABLE_MISSING:
                 raise
             table = None
-        steps: list[Step] = []
+        steps: list[MigrationStep] = []
         if table is None:
             what = "Create the table: keys pk and sk (strings), billing on demand"
-            steps.append(Step(f"{what}, with a stream" if wanted else what, lambda: self._create(stream=bool(wanted))))
+            steps.append(
+                MigrationStep(f"{what}, with a stream" if wanted else what, lambda: self._create(stream=bool(wanted)))
+            )
         else:
             keys = _check_keys(table)
-            if keys.state is FindingState.BAD:
-                raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} is there, but its key {keys.detail}")
+            if keys.state is CheckState.BAD:
+                raise StoreError(SourceReason.BAD_ANSWER, f"{self.place} is there, but its key {keys.detail}")
             if wanted and not table.get("StreamSpecification", {}).get("StreamEnabled"):
-                steps.append(Step("Turn on its stream, which replicas need", self._turn_on_stream))
+                steps.append(MigrationStep("Turn on its stream, which replicas need", self._turn_on_stream))
         steps.extend(self._plan_time_to_live(new=table is None))
         there = {replica["RegionName"] for replica in (table or {}).get("Replicas", ())}
         steps.extend(
-            Step(f"Add a replica in {region}", partial(self._add_replica, region))
+            MigrationStep(f"Add a replica in {region}", partial(self._add_replica, region))
             for region in wanted
             if region not in there
         )
         return steps
 
-    def _plan_time_to_live(self, *, new: bool) -> list[Step]:
+    def _plan_time_to_live(self, *, new: bool) -> list[MigrationStep]:
         if not new:
             attribute = self._time_to_live()
             if attribute == TIME_TO_LIVE:
                 return []
             if attribute:
                 detail = f"{self.place} has a time to live by {attribute!r}: turn that off first, which takes an hour"
-                raise Trouble(SourceReason.BAD_ANSWER, detail)
-        return [Step(f"Turn on time to live by {TIME_TO_LIVE}", self._turn_on_time_to_live)]
+                raise StoreError(SourceReason.BAD_ANSWER, detail)
+        return [MigrationStep(f"Turn on time to live by {TIME_TO_LIVE}", self._turn_on_time_to_live)]
 
     def _create(self, *, stream: bool) -> None:
         more = {"StreamSpecification": _STREAM} if stream else {}
@@ -217,7 +219,7 @@ class TableAdmin:
         how = {"Enabled": True, "AttributeName": TIME_TO_LIVE}
         try:
             self._call("update_time_to_live", TimeToLiveSpecification=how)
-        except Trouble as trouble:
+        except StoreError as trouble:
             if trouble.code != UNKNOWN_OPERATION:
                 raise
             return "this server does not know of it: what has ended stays in the table, and is read all the same"
@@ -236,18 +238,18 @@ class TableAdmin:
                 status = {each["RegionName"]: each.get("ReplicaStatus") for each in table.get("Replicas", ())}
                 if table["TableStatus"] == "ACTIVE" and (replica is None or status.get(replica) == "ACTIVE"):
                     return
-            except Trouble as trouble:
+            except StoreError as trouble:
                 # A table that was just created may not be seen everywhere yet.
                 if trouble.reason is not SourceReason.TABLE_MISSING:
                     raise
             if time.monotonic() > deadline_s:
-                raise Trouble(SourceReason.TIMEOUT, f"{self.place} was not ready within {WAIT_LIMIT_S:.0f} s")
+                raise StoreError(SourceReason.TIMEOUT, f"{self.place} was not ready within {WAIT_LIMIT_S:.0f} s")
             self._sleep(POLL_S)
 
     def _describe(self) -> dict[str, Any]:
         table = self._call("describe_table").get("Table")
         if not isinstance(table, dict) or "TableStatus" not in table:
-            raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} does not answer as a table of DynamoDB does")
+            raise StoreError(SourceReason.BAD_ANSWER, f"{self.place} does not answer as a table of DynamoDB does")
         return table
 
     def _time_to_live(self) -> str | None:
@@ -257,26 +259,26 @@ class TableAdmin:
         return str(found.get("AttributeName")) if on else None
 
     def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Make a call about this table. Raises `Trouble`, `ConditionFailed`."""
+        """Make a call about this table. Raises `StoreError`, `ConditionFailed`."""
         where = str(self.place)
         try:
             answer: dict[str, Any] = getattr(self._client, operation)(TableName=self.place.table, **arguments)
         except ClientError as error:
-            self._hear(error.response.get("ResponseMetadata", {}))
+            self._observe_date(error.response.get("ResponseMetadata", {}))
             said = error.response.get("Error", {})
             status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             raise meaning_of(status, said.get("Code", ""), said.get("Message", ""), where) from error
         except NoCredentialsError as error:
-            raise Trouble(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found") from error
+            raise StoreError(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found") from error
         except BotoCoreError as error:
-            raise Trouble(SourceReason.UNREACHABLE, f"{where} cannot be asked: {error}") from error
+            raise StoreError(SourceReason.UNREACHABLE, f"{where} cannot be asked: {error}") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # botocore's parser takes the answer for one of DynamoDB's, whatever it is.
-            raise Trouble(SourceReason.BAD_ANSWER, f"{where} does not answer as DynamoDB does") from error
-        self._hear(answer.get("ResponseMetadata", {}))
+            raise StoreError(SourceReason.BAD_ANSWER, f"{where} does not answer as DynamoDB does") from error
+        self._observe_date(answer.get("ResponseMetadata", {}))
         return answer
 
-    def _hear(self, metadata: Mapping[str, Any]) -> None:
+    def _observe_date(self, metadata: Mapping[str, Any]) -> None:
         self._date = metadata.get("HTTPHeaders", {}).get("date", self._date)
 
 
@@ -284,27 +286,27 @@ _STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 UNKNOWN_OPERATION = "UnknownOperationException"
 
 
-def _state(good: bool) -> FindingState:
-    return FindingState.GOOD if good else FindingState.BAD
+def _state(good: bool) -> CheckState:
+    return CheckState.GOOD if good else CheckState.BAD
 
 
-def _not_seen(what: str, trouble: Trouble) -> Finding:
+def _not_seen(what: str, trouble: StoreError) -> Check:
     """What could not be looked at. Not being permitted to look says nothing about what is there."""
     if trouble.reason is SourceReason.ACCESS_DENIED and trouble.code == "AccessDeniedException":
-        return Finding(what, FindingState.UNKNOWN, "not permitted to look, which the service does not need")
+        return Check(what, CheckState.UNKNOWN, "not permitted to look, which the service does not need")
     if trouble.code == UNKNOWN_OPERATION:
-        return Finding(what, FindingState.UNKNOWN, "this server does not know of it")
+        return Check(what, CheckState.UNKNOWN, "this server does not know of it")
     return _bad(what, trouble)
 
 
-def _bad(what: str, trouble: Trouble) -> Finding:
-    return Finding(what, FindingState.BAD, f"{trouble.reason}: {trouble.detail}")
+def _bad(what: str, trouble: StoreError) -> Check:
+    return Check(what, CheckState.BAD, f"{trouble.reason}: {trouble.detail}")
 
 
-def _check_keys(table: dict[str, Any]) -> Finding:
+def _check_keys(table: dict[str, Any]) -> Check:
     kinds = {key["AttributeName"]: key["KeyType"] for key in table.get("KeySchema", ())}
     types = {each["AttributeName"]: each["AttributeType"] for each in table.get("AttributeDefinitions", ())}
     if kinds == KEYS and all(types.get(name) == "S" for name in KEYS):
-        return Finding("keys", FindingState.GOOD, "pk and sk, strings")
+        return Check("keys", CheckState.GOOD, "pk and sk, strings")
     has = ", ".join(f"{name} ({kind}, {types.get(name, '?')})" for name, kind in kinds.items())
-    return Finding("keys", FindingState.BAD, f"is {has}; must be pk (HASH, S), sk (RANGE, S)")
+    return Check("keys", CheckState.BAD, f"is {has}; must be pk (HASH, S), sk (RANGE, S)")

@@ -13,10 +13,10 @@ from botocore.utils import get_environ_proxies
 from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.resolver import Resolver
-from poolmuster.storage.dynamodb.access import Access, Place
-from poolmuster.storage.dynamodb.items import PARTITION, Attributes, Page, Written
-from poolmuster.storage.dynamodb.table_clock import TableClock
-from poolmuster.storage.dynamodb.trouble import ROTATED, Trouble, error_of
+from poolmuster.storage.dynamodb.access import AwsSigner, TableLocation
+from poolmuster.storage.dynamodb.items import PARTITION, Attributes, PutItemOutput, QueryOutput
+from poolmuster.storage.dynamodb.table_clock import ServerClock
+from poolmuster.storage.dynamodb.trouble import ROTATED, StoreError, error_of
 
 CONNECTIONS = {"Query": 16, "PutItem": 256}
 """How many connections each kind of call may have; one reads the list, the others are for those that leave."""
@@ -24,23 +24,23 @@ CONNECTIONS = {"Query": 16, "PutItem": 256}
 ANSWER_LIMIT_BYTES = 16 * 1024 * 1024
 """A page holds 1 MB of items, and JSON may write a character in six."""
 
-_page = msgspec.json.Decoder(Page)
-_written = msgspec.json.Decoder(Written)
+_page = msgspec.json.Decoder(QueryOutput)
+_written = msgspec.json.Decoder(PutItemOutput)
 
 
-class Calls:
+class DynamoClient:
     """Calls of one table. `open` before use, `close` at the end."""
 
     def __init__(
         self,
-        place: Place,
-        access: Access,
+        place: TableLocation,
+        access: AwsSigner,
         clock: Clock,
-        table_clock: TableClock,
+        table_clock: ServerClock,
         consumed: Callable[[str, float], None],
         tls: ssl.SSLContext | bool = True,
     ) -> None:
-        self.place = place
+        self.location = place
         self._access = access
         self._clock = clock
         self._table_clock = table_clock
@@ -67,13 +67,13 @@ class Calls:
         for session in self._sessions.values():
             await session.close()
 
-    async def page(self, start: Attributes | None, timeout_s: float, *, sort_key: str | None = None) -> Page:
-        """One page of all pools, or of one, read consistently. Raises `Trouble`."""
+    async def page(self, start: Attributes | None, timeout_s: float, *, sort_key: str | None = None) -> QueryOutput:
+        """One page of all pools, or of one, read consistently. Raises `StoreError`."""
         condition, values = "pk = :p", {":p": {"S": PARTITION}}
         if sort_key is not None:
             condition, values[":s"] = "pk = :p AND sk = :s", {"S": sort_key}
         request: dict[str, Any] = {
-            "TableName": self.place.table,
+            "TableName": self.location.table,
             "KeyConditionExpression": condition,
             "ExpressionAttributeValues": values,
             "ConsistentRead": True,
@@ -85,24 +85,29 @@ class Calls:
         try:
             page = _page.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self._odd("query") from error
+            raise self._unexpected("query") from error
         if page.Count != len(page.Items):
-            raise self._odd("query")
+            raise self._unexpected("query")
         self._count("read", page.ConsumedCapacity)
         return page
 
     async def put(self, item: Attributes, timeout_s: float, condition: dict[str, Any] | None = None) -> None:
-        """Write one item. Raises `Trouble`, `ConditionFailed`; after `Trouble` it may have been written."""
-        request = {"TableName": self.place.table, "Item": item, "ReturnConsumedCapacity": "TOTAL", **(condition or {})}
+        """Write one item. Raises `StoreError`, `ConditionFailed`; after `StoreError` it may have been written."""
+        request = {
+            "TableName": self.location.table,
+            "Item": item,
+            "ReturnConsumedCapacity": "TOTAL",
+            **(condition or {}),
+        }
         body = await self._call("PutItem", request, timeout_s)
         try:
             written = _written.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self._odd("put") from error
+            raise self._unexpected("put") from error
         self._count("write", written.ConsumedCapacity)
 
-    def _odd(self, what: str) -> Trouble:
-        return Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered a {what} with something else")
+    def _unexpected(self, what: str) -> StoreError:
+        return StoreError(SourceReason.BAD_ANSWER, f"{self.location} answered a {what} with something else")
 
     def _count(self, kind: str, capacity: dict[str, Any] | None) -> None:
         units = (capacity or {}).get("CapacityUnits")
@@ -118,7 +123,7 @@ class Calls:
             async with (
                 asyncio.timeout(timeout_s),
                 self._sessions[target].post(
-                    self.place.endpoint_url + "/",
+                    self.location.endpoint_url + "/",
                     data=body,
                     headers=headers,
                     allow_redirects=False,
@@ -127,16 +132,18 @@ class Calls:
             ):
                 content = await self._read(answer)
         except TimeoutError as error:
-            raise Trouble(SourceReason.TIMEOUT, f"{self.place} did not answer within {timeout_s:.1f} s") from error
+            raise StoreError(
+                SourceReason.TIMEOUT, f"{self.location} did not answer within {timeout_s:.1f} s"
+            ) from error
         except aiohttp.ClientConnectorDNSError as error:
-            raise Trouble(SourceReason.DNS_FAILED, f"{self.place} has no address: {error}") from error
+            raise StoreError(SourceReason.DNS_FAILED, f"{self.location} has no address: {error}") from error
         except (aiohttp.ClientError, ValueError) as error:
             # The latter where a proxy's URL, or a host, is none.
-            raise Trouble(SourceReason.UNREACHABLE, f"{self.place} cannot be reached: {error}") from error
-        fault = None if answer.status == 200 else error_of(answer.status, content, str(self.place))
-        if not isinstance(fault, Trouble) or fault.code:
+            raise StoreError(SourceReason.UNREACHABLE, f"{self.location} cannot be reached: {error}") from error
+        fault = None if answer.status == 200 else error_of(answer.status, content, str(self.location))
+        if not isinstance(fault, StoreError) or fault.code:
             # What is no error of DynamoDB's came from something in between, and with it that machine's time.
-            self._table_clock.heard(answer.headers.get("Date"), self._clock.monotonic_ms())
+            self._table_clock.observe(answer.headers.get("Date"), self._clock.monotonic_ms())
         if fault is not None:
             raise self._mark(fault)
         return content
@@ -146,12 +153,12 @@ class Calls:
         async for piece in answer.content.iter_any():
             content += piece
             if len(content) > ANSWER_LIMIT_BYTES:
-                raise Trouble(SourceReason.BAD_ANSWER, f"{self.place} answered more than a page can hold")
+                raise StoreError(SourceReason.BAD_ANSWER, f"{self.location} answered more than a page can hold")
         return bytes(content)
 
     def _mark(self, error: Exception) -> Exception:
         """``error``, with what only this side knows about it; and the credentials are told where it is theirs."""
-        if not isinstance(error, Trouble):
+        if not isinstance(error, StoreError):
             return error
         rotated = error.reason is SourceReason.ACCESS_DENIED and error.code in ROTATED
         if rotated or error.reason is SourceReason.CREDENTIALS_EXPIRED:
@@ -159,5 +166,5 @@ class Calls:
         elif error.reason is SourceReason.CLOCK_SKEW:
             ahead_s = self._table_clock.skew_ms(self._clock.monotonic_ms(), self._clock.wall_ms()) / 1000
             where = "ahead of" if ahead_s > 0 else "behind"
-            return error.and_also(f"this machine's clock is {abs(ahead_s):.0f} s {where} the table's")
+            return error.with_detail(f"this machine's clock is {abs(ahead_s):.0f} s {where} the table's")
         return error

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from poolmuster.core.table import TableItem
-from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
+from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import RELAY_ID_LIMIT, Registration, parse_registration
@@ -37,13 +37,13 @@ Attributes = dict[str, dict[str, Any]]
 """An item as DynamoDB writes it in JSON. Foreign items may bear attributes of any type."""
 
 
-class ItemFault(Exception):
+class InvalidItem(Exception):
     """An item that cannot be read; the text says why. It is skipped and hides no other."""
 
 
 def item_key(key: PoolKey) -> Attributes:
     """The primary key under which ``key`` is stored."""
-    return {"pk": {"S": PARTITION}, "sk": {"S": key.stored}}
+    return {"pk": {"S": PARTITION}, "sk": {"S": key.storage_key}}
 
 
 def live_item(registration: Registration, *, ends_ms: int, lease_ms: int, writer: str) -> Attributes:
@@ -60,17 +60,17 @@ def live_item(registration: Registration, *, ends_ms: int, lease_ms: int, writer
     return item
 
 
-def left_item(item: Attributes, departure: Departure, *, now_ms: int) -> Attributes:
+def deregistered_item(item: Attributes, deregistration: Deregistration, *, now_ms: int) -> Attributes:
     """``item``, as last read, once ``departure`` has taken effect."""
     left = {name: value for name, value in item.items() if not name.startswith("left_")}
     left["lease_ends_ms"] = {"N": "0"}
     left["expires_at"] = {"N": str(now_ms // 1000 + TIME_TO_LIVE_S)}
-    if departure.relay_id is not None:
-        left["left_relay_id"] = {"S": departure.relay_id}
-    if departure.reason is not None:
-        left["left_reason"] = {"S": departure.reason}
-    if departure.detail:
-        left["left_detail"] = {"S": departure.detail}
+    if deregistration.relay_id is not None:
+        left["left_relay_id"] = {"S": deregistration.relay_id}
+    if deregistration.reason is not None:
+        left["left_reason"] = {"S": deregistration.reason}
+    if deregistration.detail:
+        left["left_detail"] = {"S": deregistration.detail}
     return left
 
 
@@ -86,13 +86,13 @@ class ParsedItems:
     """Parses items, and remembers what a registration's text came to, good or not: it is the same at every read."""
 
     def __init__(self) -> None:
-        self._parsed: dict[str, Registration | ItemFault] = {}
-        self._kept: dict[str, Registration | ItemFault] = {}
+        self._parsed: dict[str, Registration | InvalidItem] = {}
+        self._kept: dict[str, Registration | InvalidItem] = {}
         self._carried_bytes = 0
         self.parsed_bytes = 0
         """How much text was read so far that was not known before."""
 
-    def begin(self) -> None:
+    def begin_scan(self) -> None:
         """A read begins. What one that failed halfway has parsed is still good.
 
         Were it forgotten, a table that takes longer to parse than a read may take would never be read.
@@ -103,29 +103,29 @@ class ParsedItems:
                 self._parsed[text] = found
         self._kept = {}
 
-    def turn(self) -> None:
+    def end_scan(self) -> None:
         """A whole read has ended: forget the texts that it did not have."""
         self._parsed, self._kept = self._kept, {}
         self._carried_bytes = 0
 
     def parse(self, item: Attributes) -> TableItem:
-        """Read one item, of whichever implementation. Raises `ItemFault`."""
+        """Read one item, of whichever implementation. Raises `InvalidItem`."""
         text = _string(item, "registration")
         if text is None:
-            raise ItemFault("it has no string 'registration'")
+            raise InvalidItem("it has no string 'registration'")
         found = self._parsed.get(text)
         if found is None:
             found = self._registration(text)
             self.parsed_bytes += len(text)
         self._kept[text] = found
-        if isinstance(found, ItemFault):
-            raise ItemFault(str(found))
+        if isinstance(found, InvalidItem):
+            raise InvalidItem(str(found))
         registration = found
-        if _string(item, "sk") != registration.key.stored:
-            raise ItemFault(f"its sort key is not that of its registration, {registration.key}")
+        if _string(item, "sk") != registration.key.storage_key:
+            raise InvalidItem(f"its sort key is not that of its registration, {registration.key}")
         ends_ms = _number(item, "lease_ends_ms")
         if ends_ms is None:
-            raise ItemFault("it has no whole number 'lease_ends_ms'")
+            raise InvalidItem("it has no whole number 'lease_ends_ms'")
         lease_ms = _number(item, "lease_ms")
         region = (_string(item, "writer") or NO_REGION).partition("/")[0]
         if _REGION.fullmatch(region) is None:
@@ -139,20 +139,20 @@ class ParsedItems:
             ends_ms=ends_ms,
             lease_ms=lease_ms if lease_ms is not None and 0 < lease_ms <= MAX_LEASE_MS else None,
             region=None if region == NO_REGION else region,
-            left_reason=LeaveReason(reason) if reason in set(LeaveReason) else None,
+            left_reason=DeregistrationReason(reason) if reason in set(DeregistrationReason) else None,
             left_detail=(_string(item, "left_detail") or "")[:DETAIL_LIMIT] or None,
             left_relay_id=_relay_id(item, "left_relay_id"),
         )
 
     @staticmethod
-    def _registration(text: str) -> Registration | ItemFault:
+    def _registration(text: str) -> Registration | InvalidItem:
         try:
-            return parse_registration(text.encode(), foreign=True)
+            return parse_registration(text.encode(), lenient=True)
         except UnicodeEncodeError:
-            return ItemFault("its registration is not UTF-8")
+            return InvalidItem("its registration is not UTF-8")
         except InvalidInput as error:
-            where = "; ".join(f"{fault.pointer} {fault.detail}".strip() for fault in error.faults)
-            return ItemFault(f"its registration is not valid: {where or error.detail}")
+            where = "; ".join(f"{fault.pointer} {fault.detail}".strip() for fault in error.field_errors)
+            return InvalidItem(f"its registration is not valid: {where or error.detail}")
 
 
 def _string(item: Attributes, name: str) -> str | None:
@@ -183,7 +183,7 @@ def _number(item: Attributes, name: str) -> int | None:
     return whole if whole or not number else None
 
 
-class Page(msgspec.Struct):
+class QueryOutput(msgspec.Struct):
     """One page of a query, as DynamoDB answers it. ``Count`` tells it from an empty object that anybody may answer."""
 
     Items: list[Attributes]
@@ -192,7 +192,7 @@ class Page(msgspec.Struct):
     ConsumedCapacity: dict[str, Any] | None = None
 
 
-class Written(msgspec.Struct, forbid_unknown_fields=True):
+class PutItemOutput(msgspec.Struct, forbid_unknown_fields=True):
     """What DynamoDB answers to a put."""
 
     ConsumedCapacity: dict[str, Any] | None = None

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING
 import structlog
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.trouble import Trouble
+from poolmuster.storage.dynamodb.trouble import StoreError
 
 if TYPE_CHECKING:
-    from poolmuster.storage.dynamodb.access import Place  # needs the extra, which these notes do not
+    from poolmuster.storage.dynamodb.access import TableLocation  # needs the extra, which these notes do not
 
 GOOD = "good"
 REFUSED = "refused"
 CANCELLED = "cancelled"
-FAULTS_TOLD = 20
+LOGGED_ITEMS_LIMIT = 20
 """How many faulty items of one read are named in the log: thousands would hold up everything."""
 
 log = structlog.get_logger("poolmuster.dynamodb")
 
 
-class TableNotes:
+class TableInstrumentation:
     """What metrics want to know. This one takes no notice."""
 
     def read(self, outcome: str, duration_ms: int) -> None:
@@ -44,7 +44,7 @@ class TableNotes:
         """How far this machine's clock is ahead of the table's; negative where it is behind."""
 
 
-class ChangesTold:
+class TransitionLog:
     """Says in the log what changed, and nothing twice."""
 
     def __init__(self, slack_ms: int) -> None:
@@ -53,7 +53,7 @@ class ChangesTold:
         self._faults: set[str] = set()
         self._clock_told = False
 
-    def trouble(self, trouble: Trouble | None) -> None:
+    def read_ended(self, trouble: StoreError | None) -> None:
         """How the last read went; ``None`` for well."""
         before, self._reason = self._reason, None if trouble is None else trouble.reason
         if trouble is not None and trouble.reason != before:
@@ -61,19 +61,21 @@ class ChangesTold:
         elif trouble is None and before is not None:
             log.info("The table is read again", after=before)
 
-    def surprise(self, error: Exception, place: "Place") -> Trouble:
+    def unexpected(self, error: Exception, place: "TableLocation") -> StoreError:
         """A read failed in a way that nobody thought of. The log gets all of it, once."""
         if self._reason != SourceReason.INTERNAL:
             log.error("Reading the table failed unexpectedly", exc_info=error)
-        return Trouble(SourceReason.INTERNAL, f"{place} could not be read: {type(error).__name__}; the log knows more")
+        return StoreError(
+            SourceReason.INTERNAL, f"{place} could not be read: {type(error).__name__}; the log knows more"
+        )
 
     def faults(self, faults: dict[str, str]) -> None:
         """The items of the last good read that could not be parsed, each with why."""
         new = sorted(faults.keys() - self._faults)
-        for name in new[:FAULTS_TOLD]:
+        for name in new[:LOGGED_ITEMS_LIMIT]:
             log.warning("An item of the table is skipped", item=name[:200], why=faults[name])
-        if len(new) > FAULTS_TOLD:
-            log.warning("More items of the table are skipped", count=len(new) - FAULTS_TOLD)
+        if len(new) > LOGGED_ITEMS_LIMIT:
+            log.warning("More items of the table are skipped", count=len(new) - LOGGED_ITEMS_LIMIT)
         self._faults = set(faults)
 
     def clock_ahead(self, ahead_ms: int) -> None:

@@ -9,20 +9,27 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from poolmuster.core.reading import Reading
-from poolmuster.core.table import TableItem, TableReader
-from poolmuster.model.change import Departure
-from poolmuster.model.errors import RelayLeft, Unavailable
+from poolmuster.core.reading import SourceUpdate
+from poolmuster.core.table import ScanDiff, TableItem
+from poolmuster.model.change import Deregistration
+from poolmuster.model.errors import RelayDeregistered, Unavailable
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import Source, SourceKind, SourceReason, SourceState
+from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
-from poolmuster.storage.dynamodb.access import Access
-from poolmuster.storage.dynamodb.calls import Calls
-from poolmuster.storage.dynamodb.items import NO_REGION, Attributes, ItemFault, ParsedItems, left_item, live_item
-from poolmuster.storage.dynamodb.notes import CANCELLED, GOOD, REFUSED, ChangesTold, TableNotes
-from poolmuster.storage.dynamodb.table_clock import TableClock
-from poolmuster.storage.dynamodb.trouble import ConditionFailed, Trouble
+from poolmuster.storage.dynamodb.access import AwsSigner
+from poolmuster.storage.dynamodb.calls import DynamoClient
+from poolmuster.storage.dynamodb.items import (
+    NO_REGION,
+    Attributes,
+    InvalidItem,
+    ParsedItems,
+    deregistered_item,
+    live_item,
+)
+from poolmuster.storage.dynamodb.notes import CANCELLED, GOOD, REFUSED, TableInstrumentation, TransitionLog
+from poolmuster.storage.dynamodb.table_clock import ServerClock
+from poolmuster.storage.dynamodb.trouble import ConditionFailed, StoreError
 
 READ_EVERY_MS = 1_000
 READ_LIMIT_MS = 2_000
@@ -53,32 +60,32 @@ class DynamoStore:
     def __init__(
         self,
         *,
-        calls: Calls,
-        access: Access,
+        calls: DynamoClient,
+        access: AwsSigner,
         clock: Clock,
-        table_clock: TableClock,
+        table_clock: ServerClock,
         boot_id: str,
         lease_ms: int,
         heartbeat_interval_ms: int,
-        notes: TableNotes,
+        notes: TableInstrumentation,
     ) -> None:
         self._calls = calls
         self._access = access
         self._clock = clock
         self._table_clock = table_clock
         self._lease_ms = lease_ms
-        self._writer = f"{calls.place.region or NO_REGION}/{boot_id}"
-        self._notes = notes
-        self._told = ChangesTold(lease_ms - heartbeat_interval_ms)
-        self._reader = TableReader(lease_ms, calls.place.region)
+        self._writer = f"{calls.location.region or NO_REGION}/{boot_id}"
+        self._instrumentation = notes
+        self._transitions = TransitionLog(lease_ms - heartbeat_interval_ms)
+        self._reader = ScanDiff(lease_ms, calls.location.region)
         self._items = ParsedItems()
         self._observer: StoreObserver | None = None
         self._on_trouble: Callable[[], None] = lambda: None
-        self._trouble: Trouble | None = None
+        self._trouble: StoreError | None = None
         self._good_ms: int | None = None
         self._good_at_ms: int | None = None
         self._since: dict[str, tuple[object, int]] = {}
-        self._again = asyncio.Event()
+        self._reread = asyncio.Event()
 
     def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
         self._observer = observer
@@ -101,34 +108,34 @@ class DynamoStore:
             await self._put(item, condition)
         except ConditionFailed as error:
             whose = f"Relay {registration.relay_id!r} deregistered this pool."
-            raise RelayLeft(f"{whose} A relay that starts again takes a new relay_id.") from error
-        except Trouble as error:
+            raise RelayDeregistered(f"{whose} A relay that starts again takes a new relay_id.") from error
+        except StoreError as error:
             raise _unavailable(error) from error
-        if not self._reader.lives(registration, self._clock.monotonic_ms()):
-            self._again.set()
+        if not self._reader.is_renewal(registration, self._clock.monotonic_ms()):
+            self._reread.set()
 
-    async def leave(self, departure: Departure) -> None:
+    async def deregister(self, deregistration: Deregistration) -> None:
         ends_ms = self._clock.monotonic_ms() + round(PUT_LIMIT_S * 1000)
         try:
             for _ in range(LEAVE_TRIES):
                 # Read first, so that what is put is the item as it stands, and an unknown key writes nothing.
-                page = await self._calls.page(None, self._left_s(ends_ms), sort_key=departure.key.stored)
-                if not page.Items or await self._left(page.Items[0], departure, ends_ms):
+                page = await self._calls.page(None, self._left_s(ends_ms), sort_key=deregistration.key.storage_key)
+                if not page.Items or await self._left(page.Items[0], deregistration, ends_ms):
                     return
-        except Trouble as error:
+        except StoreError as error:
             raise _unavailable(error) from error
         raise Unavailable("The pool is renewed so often that it could not be deregistered; try again.")
 
     def _left_s(self, ends_ms: int) -> float:
         left_ms = ends_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
-            raise Trouble(SourceReason.TIMEOUT, f"{self._calls.place} did not answer within {PUT_LIMIT_S:.1f} s")
+            raise StoreError(SourceReason.TIMEOUT, f"{self._calls.location} did not answer within {PUT_LIMIT_S:.1f} s")
         return left_ms / 1000
 
-    async def _left(self, item: Attributes, departure: Departure, ends_ms: int) -> bool:
+    async def _left(self, item: Attributes, deregistration: Deregistration, ends_ms: int) -> bool:
         """Deregister ``item``. Returns whether it is settled; if not, somebody wrote in between."""
-        if departure.relay_id is not None:
-            by_it = {"S": departure.relay_id}
+        if deregistration.relay_id is not None:
+            by_it = {"S": deregistration.relay_id}
             if item.get("relay_id") != by_it or item.get("left_relay_id") == by_it:
                 return True
             condition, values = "relay_id = :relay", {":relay": by_it}
@@ -136,15 +143,15 @@ class DynamoStore:
             condition, values = "lease_ends_ms = :ends", {":ends": item["lease_ends_ms"]}
         else:
             condition, values = "attribute_not_exists(lease_ends_ms)", None
-        left = left_item(item, departure, now_ms=self._table_now_ms())
+        left = deregistered_item(item, deregistration, now_ms=self._table_now_ms())
         request: dict[str, Any] = {"ConditionExpression": condition}
         if values is not None:
             request["ExpressionAttributeValues"] = values
         try:
             await self._put(left, request, self._left_s(ends_ms))
         except ConditionFailed:
-            return departure.relay_id is not None
-        self._again.set()
+            return deregistration.relay_id is not None
+        self._reread.set()
         return True
 
     async def _put(self, item: Attributes, condition: dict[str, Any] | None, limit_s: float = PUT_LIMIT_S) -> None:
@@ -155,11 +162,11 @@ class DynamoStore:
         except ConditionFailed:
             outcome = REFUSED
             raise
-        except Trouble as trouble:
+        except StoreError as trouble:
             outcome = trouble.reason
             raise
         finally:
-            self._notes.wrote(outcome, self._clock.monotonic_ms() - started_ms)
+            self._instrumentation.wrote(outcome, self._clock.monotonic_ms() - started_ms)
 
     def _table_now_ms(self) -> int:
         return self._table_clock.now_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
@@ -182,17 +189,17 @@ class DynamoStore:
             earliest_ms = started_ms + 1_000 // (EXTRA_READS_A_SECOND + 1)
             await self._clock.sleep_ms(max(0, earliest_ms - self._clock.monotonic_ms()))
             left_ms = next_ms - self._clock.monotonic_ms()
-            if left_ms > 0 and not self._again.is_set():
-                again = asyncio.create_task(self._again.wait())
+            if left_ms > 0 and not self._reread.is_set():
+                again = asyncio.create_task(self._reread.wait())
                 due = asyncio.create_task(self._clock.sleep_ms(left_ms))
                 try:
                     await asyncio.wait((again, due), return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     again.cancel()
                     due.cancel()
-            if self._again.is_set():
-                self._notes.extra_read()
-                self._again.clear()
+            if self._reread.is_set():
+                self._instrumentation.extra_read()
+                self._reread.clear()
 
     async def read_once(self) -> None:
         """One read of all pages, and what comes of it."""
@@ -201,56 +208,60 @@ class DynamoStore:
             items, duration_ms = await self._read_in_time(started_ms)
         except Exception as error:  # noqa: BLE001
             # Whatever an answer does to us, the next may be good: an instance never ends for what a table says.
-            trouble = error if isinstance(error, Trouble) else self._told.surprise(error, self._calls.place)
+            trouble = (
+                error if isinstance(error, StoreError) else self._transitions.unexpected(error, self._calls.location)
+            )
             self._note_read(trouble, self._clock.monotonic_ms() - started_ms)
             self._on_trouble()
             return
         self._note_read(None, duration_ms)
         table_now_ms = self._table_clock.now_ms(started_ms, self._clock.wall_ms() - duration_ms)
-        reading = self._reader.take(items, started_ms, table_now_ms)
-        await self._tell(reading)
+        update = self._reader.apply_scan(items, started_ms, table_now_ms)
+        await self._tell(update)
         self._good_ms, self._good_at_ms = started_ms, self._clock.wall_ms() - duration_ms
         self._on_trouble()
 
-    async def _tell(self, reading: Reading) -> None:
+    async def _tell(self, update: SourceUpdate) -> None:
         """Tell the observer in slices that let others run: first the credit, then the renewals, then leases end."""
         assert self._observer is not None, "a store is attached before it is run"
-        self._observer.observe(Reading(started_ms=reading.started_ms, credit_ms=reading.credit_ms, ends_leases=False))
-        for start in range(0, len(reading.renewals), RENEWALS_A_TURN):
-            renewals = reading.renewals[start : start + RENEWALS_A_TURN]
-            self._observer.observe(Reading(started_ms=reading.started_ms, renewals=renewals, ends_leases=False))
+        self._observer.observe(SourceUpdate(started_ms=update.started_ms, credit_ms=update.credit_ms, expire=False))
+        for start in range(0, len(update.renewals), RENEWALS_A_TURN):
+            renewals = update.renewals[start : start + RENEWALS_A_TURN]
+            self._observer.observe(SourceUpdate(started_ms=update.started_ms, renewals=renewals, expire=False))
             await asyncio.sleep(0)
-        more = self._observer.observe(Reading(started_ms=reading.started_ms, departures=reading.departures))
+        more = self._observer.observe(
+            SourceUpdate(started_ms=update.started_ms, deregistrations=update.deregistrations)
+        )
         while more:
             await asyncio.sleep(0)
-            more = self._observer.observe(Reading(started_ms=reading.started_ms))
+            more = self._observer.observe(SourceUpdate(started_ms=update.started_ms))
 
     async def _read_in_time(self, started_ms: int) -> tuple[list[TableItem], int]:
         items = await self._read_all(started_ms)
         duration_ms = self._clock.monotonic_ms() - started_ms
         if duration_ms > READ_LIMIT_MS:
             took_s = duration_ms / 1000
-            raise Trouble(SourceReason.TIMEOUT, f"{self._calls.place} took {took_s:.1f} s to be read")
+            raise StoreError(SourceReason.TIMEOUT, f"{self._calls.location} took {took_s:.1f} s to be read")
         return items, duration_ms
 
     async def _read_all(self, started_ms: int) -> list[TableItem]:
-        self._items.begin()
+        self._items.begin_scan()
         items: list[TableItem] = []
         faults: dict[str, str] = {}
         starts: set[str] = set()
         start: Attributes | None = None
-        met: Trouble | None = None
+        met: StoreError | None = None
         while True:
             left_s = (started_ms + READ_LIMIT_MS - self._clock.monotonic_ms()) / 1000
             if left_s <= 0:
-                raise met or Trouble(SourceReason.TIMEOUT, f"{self._calls.place} was not read in time")
+                raise met or StoreError(SourceReason.TIMEOUT, f"{self._calls.location} was not read in time")
             try:
                 page = await self._calls.page(start, min(left_s, ATTEMPT_S) if met is None else left_s)
-            except Trouble as trouble:
+            except StoreError as trouble:
                 if met is not None or trouble.reason in _FINAL:
                     raise
                 met = trouble
-                self._notes.retried(trouble.reason)
+                self._instrumentation.retried(trouble.reason)
                 continue
             before = self._items.parsed_bytes
             for number, item in enumerate(page.Items):
@@ -263,36 +274,36 @@ class DynamoStore:
                 break
             place = repr(sorted(start.items()))
             if place in starts:
-                raise Trouble(SourceReason.BAD_ANSWER, f"{self._calls.place} gave the same page twice")
+                raise StoreError(SourceReason.BAD_ANSWER, f"{self._calls.location} gave the same page twice")
             starts.add(place)
-        self._items.turn()
-        self._notes.skipped(len(faults))
-        self._told.faults(faults)
+        self._items.end_scan()
+        self._instrumentation.skipped(len(faults))
+        self._transitions.faults(faults)
         return items
 
     def _parse(self, item: Attributes, items: list[TableItem], faults: dict[str, str]) -> None:
         try:
             items.append(self._items.parse(item))
-        except ItemFault as fault:
+        except InvalidItem as fault:
             faults[str(item.get("sk"))] = str(fault)
 
-    def _note_read(self, trouble: Trouble | None, duration_ms: int) -> None:
+    def _note_read(self, trouble: StoreError | None, duration_ms: int) -> None:
         # A copy: one that was raised holds on to the frames it went through, and with them to all that was read.
-        self._trouble = None if trouble is None else trouble.and_also()
+        self._trouble = None if trouble is None else trouble.with_detail()
         ahead_ms = self._table_clock.skew_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
-        self._notes.read(GOOD if trouble is None else trouble.reason, duration_ms)
-        self._notes.clock_ahead(ahead_ms)
-        self._told.trouble(trouble)
-        self._told.clock_ahead(ahead_ms)
+        self._instrumentation.read(GOOD if trouble is None else trouble.reason, duration_ms)
+        self._instrumentation.clock_ahead(ahead_ms)
+        self._transitions.read_ended(trouble)
+        self._transitions.clock_ahead(ahead_ms)
 
-    def sources(self, now_ms: int) -> tuple[Source, ...]:
+    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
         table = self._table_source(now_ms)
-        regions = self._reader.silent_regions(now_ms) if self._reader.has_read else {}
+        regions = self._reader.stalled_regions(now_ms) if self._reader.has_read else {}
         return (table, *(self._region_source(name, silent_ms) for name, silent_ms in sorted(regions.items())))
 
-    def _table_source(self, now_ms: int) -> Source:
+    def _table_source(self, now_ms: int) -> SourceInfo:
         state, reason, detail, clears_in_ms = SourceState.FRESH, None, None, None
-        settling_ms = (self._reader.settled_at_ms or now_ms) - now_ms
+        settling_ms = (self._reader.warm_at_ms or now_ms) - now_ms
         trouble = self._trouble
         if self._good_ms is None:
             state = SourceState.UNKNOWN
@@ -305,9 +316,9 @@ class DynamoStore:
         elif settling_ms > 0:
             state, reason, clears_in_ms = SourceState.STALE, SourceReason.WARMING_UP, settling_ms
             detail = "Most leases in the table had ended: live relays may not have registered again yet"
-        return Source(
+        return SourceInfo(
             kind=SourceKind.TABLE,
-            name=self._calls.place.table,
+            name=self._calls.location.table,
             state=state,
             reason=reason,
             detail=detail,
@@ -316,8 +327,8 @@ class DynamoStore:
             clears_in_ms=clears_in_ms,
         )
 
-    def _region_source(self, name: str, silent_ms: int) -> Source:
-        return Source(
+    def _region_source(self, name: str, silent_ms: int) -> SourceInfo:
+        return SourceInfo(
             kind=SourceKind.REGION,
             name=f"region:{name}",
             state=SourceState.STALE,
@@ -346,5 +357,5 @@ _FINAL = frozenset(
 """Trouble that trying again at once cannot mend."""
 
 
-def _unavailable(trouble: Trouble) -> Unavailable:
+def _unavailable(trouble: StoreError) -> Unavailable:
     return Unavailable(f"The registration could not be stored ({trouble.reason}): {trouble.shown}")

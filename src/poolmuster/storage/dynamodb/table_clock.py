@@ -17,13 +17,13 @@ def parse_date(date: str) -> float | None:
         return None
 
 
-class TableClock:
+class ServerClock:
     """Wall-clock milliseconds by the table; by this machine where the table never said."""
 
     def __init__(self) -> None:
         self._offset_ms: int | None = None
 
-    def heard(self, date: str | None, monotonic_ms: int) -> None:
+    def observe(self, date: str | None, monotonic_ms: int) -> None:
         """An answer bore ``date``."""
         if date is None:
             return

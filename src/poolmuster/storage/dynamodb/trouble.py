@@ -42,7 +42,7 @@ MESSAGE_CHARACTERS = 300
 SERVER_ERROR = 500
 
 
-class Trouble(Exception):
+class StoreError(Exception):
     """A call that did not succeed: its reason, and one line for people, without secrets.
 
     ``detail`` is for operators: the log and the command line. ``shown`` is for whoever may read the list, and does not
@@ -56,10 +56,10 @@ class Trouble(Exception):
         self.code = code
         self.shown = detail if shown is None else shown
 
-    def and_also(self, more: str = "") -> "Trouble":
+    def with_detail(self, more: str = "") -> "StoreError":
         """The same, never raised yet, with ``more`` to be said about it."""
         more = more and f"; {more}"
-        return Trouble(self.reason, self.detail + more, code=self.code, shown=self.shown + more)
+        return StoreError(self.reason, self.detail + more, code=self.code, shown=self.shown + more)
 
 
 class ConditionFailed(Exception):
@@ -72,16 +72,16 @@ class _Error(msgspec.Struct):
     Message: str | None = None
 
 
-def error_of(status: int, body: bytes, where: str) -> Trouble | ConditionFailed:
+def error_of(status: int, body: bytes, where: str) -> StoreError | ConditionFailed:
     """What an answer other than 200 means. ``where`` names table, region and endpoint."""
     try:
         error = msgspec.json.decode(body, type=_Error)
     except msgspec.DecodeError:
-        return Trouble(_by_status(status), f"{where} answered {status} with something that is not an AWS error")
+        return StoreError(_by_status(status), f"{where} answered {status} with something that is not an AWS error")
     return meaning_of(status, error.type.rpartition("#")[2], error.message or error.Message or "", where)
 
 
-def meaning_of(status: int, code: str, text: str, where: str) -> Trouble | ConditionFailed:
+def meaning_of(status: int, code: str, text: str, where: str) -> StoreError | ConditionFailed:
     """What an error means by its ``code``, as in ``ResourceNotFoundException``, and what AWS says to it."""
     message = _first_words(text)
     if code == "ConditionalCheckFailedException":
@@ -97,7 +97,7 @@ def meaning_of(status: int, code: str, text: str, where: str) -> Trouble | Condi
         f"{where} answered {status} {': '.join(part for part in (kind, said) if part)}{hint}"
         for said in (message, _ARN.sub("(an ARN)", message))
     )
-    return Trouble(reason, detail, code=code, shown=shown)
+    return StoreError(reason, detail, code=code, shown=shown)
 
 
 def _by_status(status: int) -> SourceReason:

@@ -6,7 +6,7 @@ import msgspec
 import structlog
 
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.trust import parse_authorities, parse_pair, show, trusting_the_system
+from poolmuster.ports.trust import load_client_certificate, parse_authorities, parse_key_pair, system_context
 from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 LOOK_INTERVAL_MS = 1_000
@@ -35,7 +35,7 @@ class PeerCredentials:
             self._authorities = WatchedFiles([files.authorities], _authorities)
         if files.tls and files.pair is not None and files.token is None:
             # Not beside a token: a server that cannot verify a certificate ends the handshake, whatever comes after.
-            self._pair = WatchedFiles(files.pair, parse_pair)
+            self._pair = WatchedFiles(files.pair, parse_key_pair)
         self.context: ssl.SSLContext | None = self._make_context() if files.tls else None
         self._next_look_ms = clock.monotonic_ms() + LOOK_INTERVAL_MS
 
@@ -64,9 +64,9 @@ class PeerCredentials:
                     self.context = self._make_context()
 
     def _make_context(self) -> ssl.SSLContext:
-        context = trusting_the_system() if self._authorities is None else parse_authorities(self._authorities.value)
+        context = system_context() if self._authorities is None else parse_authorities(self._authorities.value)
         if self._pair is not None:
-            show(context, self._pair.value)
+            load_client_certificate(context, self._pair.value)
         return context
 
 

@@ -7,32 +7,32 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from poolmuster.core.circle import Circle
-from poolmuster.core.claims import Claim, Leaving
-from poolmuster.core.merging import Merging
-from poolmuster.core.pauses import TICK_MS, PauseMeter
-from poolmuster.core.peer_messages import Statement
-from poolmuster.core.reading import Reading
-from poolmuster.model.change import Departure
+from poolmuster.core.circle import Membership
+from poolmuster.core.claims import Tombstone, Write
+from poolmuster.core.merging import Replica
+from poolmuster.core.pauses import TICK_MS, PauseDetector
+from poolmuster.core.peer_messages import SyncSummary
+from poolmuster.core.reading import SourceUpdate
+from poolmuster.model.change import Deregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import Source, is_complete
+from poolmuster.model.source import SourceInfo, is_complete
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
-from poolmuster.storage.peers.names import PeerName
+from poolmuster.storage.peers.names import ServiceName
 
 SOURCES_KEPT_MS = 50
 """How long they are taken to be fresh without a look: every answer of the service asks, and they are a dozen."""
 
 
-class PeerTerms(msgspec.Struct, frozen=True, kw_only=True):
+class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an instance with peers is told: their names, its leases, how many instances there are to be (0: any number).
 
     The last two bound what is held of what peers say: pools in all, and bytes of each peer's. Both are to be twice what
     an instance takes itself: several that are nearly full may each let somebody in at once.
     """
 
-    names: tuple[PeerName, ...]
+    names: tuple[ServiceName, ...]
     lease_ms: int
     slack_ms: int
     expect: int = 0
@@ -40,17 +40,17 @@ class PeerTerms(msgspec.Struct, frozen=True, kw_only=True):
     bytes_limit: int = 512 * 1024 * 1024
 
 
-class Ledger:
-    """Puts `Merging` and `Circle` together for one boot. `circle` is changed through the methods here alone."""
+class Node:
+    """Puts `Replica` and `Membership` together for one boot. `circle` is changed through the methods here alone."""
 
-    def __init__(self, clock: Clock, boot_id: str, terms: PeerTerms) -> None:
+    def __init__(self, clock: Clock, boot_id: str, terms: PeerSettings) -> None:
         now_ms = clock.monotonic_ms()
         self._clock = clock
-        self.terms = terms
+        self.settings = terms
         self.boot_id = boot_id
         self.started_ms = now_ms
-        self.merging = Merging(boot_id, terms.lease_ms)
-        self.circle = Circle(
+        self.replica = Replica(boot_id, terms.lease_ms)
+        self.membership = Membership(
             boot_id=boot_id,
             names=tuple(map(str, terms.names)),
             lease_ms=terms.lease_ms,
@@ -59,11 +59,11 @@ class Ledger:
             expect=terms.expect,
         )
         self._forgotten_ms = now_ms
-        self._meter = PauseMeter(now_ms)
+        self._pauses = PauseDetector(now_ms)
         self._observer: StoreObserver | None = None
-        self._sources: tuple[Source, ...] = ()
+        self._sources: tuple[SourceInfo, ...] = ()
         self._sources_ms: int | None = None
-        self.on_news: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Called when something happened here that peers should hear of at once."""
 
     def attach(self, observer: StoreObserver) -> None:
@@ -76,14 +76,14 @@ class Ledger:
         return self._observer
 
     @property
-    def up_ms(self) -> int:
+    def uptime_ms(self) -> int:
         """How long this boot has been up."""
         return self._clock.monotonic_ms() - self.started_ms
 
-    def wake(self) -> int:
+    def notice_pause(self) -> int:
         """The time now, once a pause that nobody noticed yet is accounted for."""
         now_ms = self._clock.monotonic_ms()
-        self._pause(now_ms, self._meter.check(now_ms))
+        self._pause(now_ms, self._pauses.check(now_ms))
         return now_ms
 
     def changed(self) -> None:
@@ -92,62 +92,62 @@ class Ledger:
 
     def _pause(self, now_ms: int, credit_ms: int) -> None:
         if credit_ms:
-            self.merging.paused(now_ms, credit_ms)
-            self.circle.paused(now_ms, credit_ms)
-            self.observer.observe(Reading(started_ms=now_ms, credit_ms=credit_ms, ends_leases=False))
+            self.replica.paused(now_ms, credit_ms)
+            self.membership.paused(now_ms, credit_ms)
+            self.observer.observe(SourceUpdate(started_ms=now_ms, credit_ms=credit_ms, expire=False))
             self.changed()
 
     def put(self, registration: Registration) -> None:
-        """Take a registration. Raises `RelayLeft`."""
-        self._take(self.merging.put(registration, self.wake()))
+        """Take a registration. Raises `RelayDeregistered`."""
+        self._apply(self.replica.put(registration, self.notice_pause()))
 
-    def leave(self, departure: Departure) -> None:
+    def deregister(self, departure: Deregistration) -> None:
         """Take a deregistration, if it acts."""
-        if (reading := self.merging.leave(departure, self.wake())) is not None:
-            self._take(reading)
+        if (update := self.replica.deregister(departure, self.notice_pause())) is not None:
+            self._apply(update)
 
-    def _take(self, reading: Reading) -> None:
-        self.observer.observe(reading)
-        journal = self.merging.journal
-        if journal.news_seq == journal.seq:
-            self.on_news()
+    def _apply(self, update: SourceUpdate) -> None:
+        self.observer.observe(update)
+        replication_log = self.replica.log
+        if replication_log.last_change_seq == replication_log.seq:
+            self.on_change()
 
-    def hear(self, said: Sequence[Claim | Leaving], now_ms: int) -> int:
+    def apply_remote(self, said: Sequence[Write | Tombstone], now_ms: int) -> int:
         """Take in what peers said. Returns how much was left out, as there are too many pools already."""
         heard = said
-        room = self.terms.pools_limit - self.merging.live
+        room = self.settings.pools_limit - self.replica.live_count
         if room < len(said):
             heard = []
             for each in said:
-                if self.merging.knows(_key_of(each)):
+                if self.replica.knows(_key_of(each)):
                     heard.append(each)
                 elif room > 0:
                     room -= 1
                     heard.append(each)
-        self.observer.observe(self.merging.hear(heard, now_ms))
+        self.observer.observe(self.replica.apply_remote(heard, now_ms))
         return len(said) - len(heard)
 
     def tick(self) -> int:
         """What the timer does, and it alone: leases end, what is over is forgotten. Returns the time."""
         now_ms = self._clock.monotonic_ms()
-        self._pause(now_ms, self._meter.tick(now_ms))
-        self.observer.observe(Reading(started_ms=now_ms))
+        self._pause(now_ms, self._pauses.tick(now_ms))
+        self.observer.observe(SourceUpdate(started_ms=now_ms))
         if now_ms - self._forgotten_ms >= TICK_MS:
             # Not with every end of a lease: it looks at a thousand pools, most of which go on.
             self._forgotten_ms = now_ms
-            self.merging.forget(now_ms)
+            self.replica.evict(now_ms)
         return now_ms
 
-    def statement(self, now_ms: int) -> Statement:
+    def summary(self, now_ms: int) -> SyncSummary:
         """How far the list here can be trusted."""
-        return self.circle.statement(now_ms)
+        return self.membership.summary(now_ms)
 
-    def sources(self, now_ms: int) -> tuple[Source, ...]:
+    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
         """Every source of the list; the same object for as long as nothing is new."""
-        if self._meter.overdue(now_ms):
-            self.wake()
+        if self._pauses.is_overdue(now_ms):
+            self.notice_pause()
         if self._sources_ms is None or not 0 <= now_ms - self._sources_ms < SOURCES_KEPT_MS:
-            found = self.circle.sources(now_ms, self._clock.wall_ms())
+            found = self.membership.sources(now_ms, self._clock.wall_ms())
             # What is not fresh is looked at each time: it says how long it will be so.
             self._sources_ms = now_ms if is_complete(found) else None
             if found != self._sources:
@@ -155,5 +155,5 @@ class Ledger:
         return self._sources
 
 
-def _key_of(said: Claim | Leaving) -> PoolKey:
-    return said.departure.key if isinstance(said, Leaving) else said.registration.key
+def _key_of(said: Write | Tombstone) -> PoolKey:
+    return said.deregistration.key if isinstance(said, Tombstone) else said.registration.key

@@ -12,54 +12,60 @@
 
 import asyncio
 
-from poolmuster.core.peer_feed import Misread
+from poolmuster.core.peer_feed import OutOfSync
 from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
-from poolmuster.storage.peers.ledger import Ledger
-from poolmuster.storage.peers.notes import GOOD, PeerNotes, PeersTold
+from poolmuster.storage.peers.ledger import Node
+from poolmuster.storage.peers.notes import GOOD, PeerInstrumentation, PeerLog
 from poolmuster.storage.peers.reader import PeerReader
 from poolmuster.storage.peers.stream import PeerStream
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
-from poolmuster.storage.peers.wholes import ANSWER_LIMIT_MS, SILENT_MS, WholeLists
-from poolmuster.storage.peers.within import while_heard
+from poolmuster.storage.peers.wholes import ANSWER_LIMIT_MS, SILENT_MS, FullSync
+from poolmuster.storage.peers.within import idle_timeout
 
-FIRST_WORD_MS = 1_000
+FIRST_MESSAGE_MS = 1_000
 """What a stream gets for its first word before it is read in the other way."""
 
 RETRY_MS = 250
 POLL_MS = 1_000
 REFUSED = "refused"
-LASTING = (SourceReason.FORBIDDEN, SourceReason.BAD_ANSWER)
+PERMANENT = (SourceReason.FORBIDDEN, SourceReason.BAD_ANSWER)
 """What somebody has to mend: nothing is gained by asking again at once."""
 
 UNEXPECTED = "The log of this instance knows more."
 
 
-class PeerLink:
+class PeerConnection:
     """Reads one address for as long as it runs."""
 
     def __init__(
-        self, reader: PeerReader, ledger: Ledger, clock: Clock, notes: PeerNotes, told: PeersTold, wholes: WholeLists
+        self,
+        reader: PeerReader,
+        node: Node,
+        clock: Clock,
+        notes: PeerInstrumentation,
+        told: PeerLog,
+        wholes: FullSync,
     ) -> None:
         self._reader = reader
         self._address = reader.place.address
-        self._ledger = ledger
+        self._node = node
         self._clock = clock
-        self._notes = notes
-        self._told = told
-        self._wholes = wholes
+        self._instrumentation = notes
+        self._peer_log = told
+        self._full_sync = wholes
         self._stream = PeerStream(reader, clock, self._on_batch)
         self._trying: asyncio.Task[None] | None = None
         self._poll_failed = False
 
     @property
     def _own(self) -> bool:
-        account = self._ledger.circle.account(self._address)
+        account = self._node.membership.member(self._address)
         return account is not None and account.own
 
     async def run(self) -> None:
         """Read until cancelled."""
-        self._wholes.add(self._reader)
+        self._full_sync.add(self._reader)
         try:
             while True:
                 began_ms = self._clock.monotonic_ms()
@@ -71,65 +77,67 @@ class PeerLink:
             if (trying := self._trying) is not None:
                 trying.cancel()
                 await asyncio.gather(trying, return_exceptions=True)
-            await self._wholes.remove(self._reader)
+            await self._full_sync.remove(self._reader)
 
     async def _read_once(self) -> bool:
         """Read once, in the way that is due. Returns whether to go on in a second, rather than at once."""
         try:
             if self._own:
                 await self._ask()
-                self._wholes.look()
-            elif self._trying is not None and self._stream.is_heard:
+                self._full_sync.start_due()
+            elif self._trying is not None and self._stream.is_receiving:
                 await asyncio.wait([self._trying])
                 return False
             elif self._may_stream() and self._stream.trusted:
-                await self._stream.follow(FIRST_WORD_MS, lambda: self._own)
+                await self._stream.follow(FIRST_MESSAGE_MS, lambda: self._own)
                 return False
             else:
                 await self._poll()
         except PeerRefused:
-            self._ledger.circle.refused(self._address, self._ledger.wake())
-            self._ledger.changed()
-            self._note(REFUSED, "Nobody listens there.")
+            self._node.membership.refused(self._address, self._node.notice_pause())
+            self._node.changed()
+            self._record(REFUSED, "Nobody listens there.")
         except PeerTrouble as trouble:
             self._fail(trouble.reason, trouble.detail)
-            return trouble.reason in LASTING
+            return trouble.reason in PERMANENT
         except TimeoutError:
             self._fail(SourceReason.TIMEOUT, "It does not answer.")
-        except Misread:
-            self._note(SourceReason.BAD_ANSWER, "What it says does not follow from what it said before.")
+        except OutOfSync:
+            self._record(SourceReason.BAD_ANSWER, "What it says does not follow from what it said before.")
         except Exception as error:  # noqa: BLE001
             # Whatever a peer does to us, the next answer may be good: no instance ends for what another says.
-            self._told.surprise(self._address, error)
+            self._peer_log.unexpected(self._address, error)
             self._fail(SourceReason.INTERNAL, f"{type(error).__name__}. {UNEXPECTED}")
             return True
         else:
-            return not self._stream.doubted
+            return not self._stream.is_suspect
         return False
 
     def _may_stream(self) -> bool:
-        account = self._ledger.circle.account(self._address)
-        standing = None if account is None else account.standing(self._clock.monotonic_ms())
+        account = self._node.membership.member(self._address)
+        status = None if account is None else account.source_status(self._clock.monotonic_ms())
         # Behind a load balancer only new connections show who is there.
-        return self._stream.due and (standing is None or standing.reason is not SourceReason.LOAD_BALANCER)
+        return self._stream.due and (status is None or status.reason is not SourceReason.LOAD_BALANCER)
 
-    def _note(self, outcome: str, detail: str = "") -> None:
-        self._notes.read_ended(outcome)
-        self._told.peer(self._address, outcome, detail)
+    def _record(self, outcome: str, detail: str = "") -> None:
+        self._instrumentation.read_ended(outcome)
+        self._peer_log.peer(self._address, outcome, detail)
 
-    def _note_good(self) -> None:
-        self._note(GOOD)
-        self._wholes.look()
+    def _record_good(self) -> None:
+        self._record(GOOD)
+        self._full_sync.start_due()
 
     def _fail(self, reason: SourceReason, detail: str) -> None:
-        self._ledger.wake()
-        self._ledger.circle.failed(self._address, reason, detail)
-        self._ledger.changed()
-        self._note(reason, detail)
+        self._node.notice_pause()
+        self._node.membership.failed(self._address, reason, detail)
+        self._node.changed()
+        self._record(reason, detail)
 
     async def _ask(self) -> None:
-        self._reader.heard_ms = None
-        await while_heard(self._clock, SILENT_MS, ANSWER_LIMIT_MS, lambda: self._reader.heard_ms, self._reader.poll())
+        self._reader.received_ms = None
+        await idle_timeout(
+            self._clock, SILENT_MS, ANSWER_LIMIT_MS, lambda: self._reader.received_ms, self._reader.poll()
+        )
 
     async def _poll(self) -> None:
         if self._may_stream() and self._trying is None:
@@ -140,22 +148,22 @@ class PeerLink:
         if failed:
             # It was not only the streams that failed: with the one the other may be well again.
             self._stream.try_soon()
-        self._note_good()
+        self._record_good()
 
     async def _try_stream(self) -> None:
         """Follow a stream beside reading once a second, which says what is the matter with the peer."""
         try:
             await self._stream.follow(SILENT_MS, lambda: self._own)
-        except (PeerRefused, PeerTrouble, TimeoutError, Misread) as error:
-            self._notes.read_ended(getattr(error, "reason", SourceReason.TIMEOUT))
+        except (PeerRefused, PeerTrouble, TimeoutError, OutOfSync) as error:
+            self._instrumentation.read_ended(getattr(error, "reason", SourceReason.TIMEOUT))
         except Exception as error:  # noqa: BLE001
             # As above.
-            self._told.surprise(self._address, error)
+            self._peer_log.unexpected(self._address, error)
         finally:
             self._trying = None
 
     def _on_batch(self, first: bool, all_told: bool) -> None:
         if first:
-            self._note_good()
+            self._record_good()
         elif all_told:
-            self._wholes.look()
+            self._full_sync.start_due()

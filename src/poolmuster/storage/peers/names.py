@@ -10,20 +10,22 @@ import threading
 from typing import NamedTuple
 
 from poolmuster.model.address import Address
-from poolmuster.ports.threads import in_thread
+from poolmuster.ports.threads import run_in_daemon_thread
 from poolmuster.storage.peers.trouble import NameTrouble
 
-QUESTIONS_LIMIT = 8
+LOOKUPS_LIMIT = 8
 """Questions at once, of one name and family."""
 
 ADDRESSES_LIMIT = 100
 """Instances behind one name."""
 
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
-_NOBODY = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None), getattr(socket, "EAI_ADDRFAMILY", None)})
+_NO_RECORDS = frozenset(
+    {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None), getattr(socket, "EAI_ADDRFAMILY", None)}
+)
 
 
-class PeerName(NamedTuple):
+class ServiceName(NamedTuple):
     """What ``--peer-service`` names: ``host`` is what certificates must be for."""
 
     host: str
@@ -33,13 +35,13 @@ class PeerName(NamedTuple):
         return str(Address(self.host, self.port))
 
 
-class SystemNames:
+class SystemResolver:
     """Resolves names. The addresses are written as `poolmuster.model.address.Address` is."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[str, socket.AddressFamily], threading.Semaphore] = {}
 
-    async def resolve(self, name: PeerName) -> frozenset[str]:
+    async def resolve(self, name: ServiceName) -> frozenset[str]:
         """The addresses behind ``name``, none where it has no records. Raises `NameTrouble`."""
         found = await asyncio.gather(*(self._of_family(name, family) for family in FAMILIES))
         addresses = frozenset[str]().union(*found)
@@ -47,8 +49,8 @@ class SystemNames:
             raise NameTrouble(f"{name.host} has over {ADDRESSES_LIMIT} addresses.")
         return addresses
 
-    async def _of_family(self, name: PeerName, family: socket.AddressFamily) -> set[str]:
-        free = self._free.setdefault((name.host, family), threading.Semaphore(QUESTIONS_LIMIT))
+    async def _of_family(self, name: ServiceName, family: socket.AddressFamily) -> set[str]:
+        free = self._free.setdefault((name.host, family), threading.Semaphore(LOOKUPS_LIMIT))
         if not free.acquire(blocking=False):
             raise NameTrouble("The resolver does not answer.")
 
@@ -56,7 +58,7 @@ class SystemNames:
             try:
                 found = socket.getaddrinfo(name.host, name.port, family, socket.SOCK_STREAM)
             except socket.gaierror as error:
-                if error.errno in _NOBODY:
+                if error.errno in _NO_RECORDS:
                     return set()
                 raise NameTrouble(f"{name.host}: {error.strerror}.") from error
             except (OSError, UnicodeError) as error:
@@ -65,4 +67,4 @@ class SystemNames:
                 free.release()
             return {str(Address(str(address[0]), name.port)) for _, _, _, _, address in found}
 
-        return await in_thread("peer-names", look_up)
+        return await run_in_daemon_thread("peer-names", look_up)

@@ -16,7 +16,7 @@ from yarl import URL
 from poolmuster import __version__
 from poolmuster.model.source import SourceReason
 from poolmuster.storage.peers.credentials import PeerCredentials
-from poolmuster.storage.peers.names import PeerName, SystemNames
+from poolmuster.storage.peers.names import ServiceName, SystemResolver
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble, bad_answer
 
 CONNECT_S = 1.0
@@ -25,11 +25,11 @@ CONNECT_S = 1.0
 CONNECT_TLS_S = 1.5
 READ_BUFFER_BYTES = 64 * 1024
 LIST_PATH, FEED_PATH, STREAM_PATH = "/peer/v1/list", "/peer/v1/feed", "/peer/v1/stream"
-BROKE_OFF = "The connection broke off."
+CONNECTION_LOST = "The connection broke off."
 NDJSON = "application/x-ndjson"
 
 
-class Place(Protocol):
+class PeerLocation(Protocol):
     """Where an address stands: behind the name of the host that its certificate must be for."""
 
     @property
@@ -39,7 +39,7 @@ class Place(Protocol):
     def host(self) -> str: ...
 
 
-class PeerAnswer(Protocol):
+class PeerResponse(Protocol):
     """An answer that has begun. ``boot_id`` is of whoever gives it, where it says so."""
 
     @property
@@ -50,7 +50,7 @@ class PeerAnswer(Protocol):
         ...
 
 
-class PeerNetwork(Protocol):
+class PeerTransport(Protocol):
     """What the store needs of a network. It is open while it is entered."""
 
     async def __aenter__(self) -> Self: ...
@@ -59,13 +59,13 @@ class PeerNetwork(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def resolve(self, name: PeerName) -> frozenset[str]:
+    async def resolve(self, name: ServiceName) -> frozenset[str]:
         """The addresses behind ``name``. Raises `NameTrouble`. May take any time."""
         ...
 
-    def ask(
-        self, place: Place, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
-    ) -> AbstractAsyncContextManager[PeerAnswer]:
+    def request(
+        self, place: PeerLocation, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
+    ) -> AbstractAsyncContextManager[PeerResponse]:
         """Ask over a connection of its own; raises `PeerTrouble` or `PeerRefused` on entry. May take any time.
 
         ``after`` is the boot that was read and how far. With ``head`` there is nothing to read.
@@ -73,8 +73,8 @@ class PeerNetwork(Protocol):
         ...
 
 
-class HttpAnswer:
-    """`PeerAnswer` of a real one."""
+class HttpPeerResponse:
+    """`PeerResponse` of a real one."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -88,15 +88,15 @@ class HttpAnswer:
             async for piece in self._response.content.iter_any():
                 yield piece
         except (aiohttp.ClientError, OSError) as error:
-            raise _trouble_of(error) from error
+            raise _translate(error) from error
 
 
-class HttpNetwork:
-    """`PeerNetwork` by aiohttp."""
+class HttpPeerTransport:
+    """`PeerTransport` by aiohttp."""
 
     def __init__(self, credentials: PeerCredentials) -> None:
         self._credentials = credentials
-        self._names = SystemNames()
+        self._names = SystemResolver()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -119,13 +119,13 @@ class HttpNetwork:
         if self._session is not None:
             await self._session.close()
 
-    async def resolve(self, name: PeerName) -> frozenset[str]:
+    async def resolve(self, name: ServiceName) -> frozenset[str]:
         return await self._names.resolve(name)
 
     @asynccontextmanager
-    async def ask(
-        self, place: Place, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
-    ) -> AsyncIterator[HttpAnswer]:
+    async def request(
+        self, place: PeerLocation, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
+    ) -> AsyncIterator[HttpPeerResponse]:
         assert self._session is not None, "it is asked while it is entered"
         self._credentials.look()
         context, authorization = self._credentials.context, self._credentials.authorization
@@ -140,18 +140,18 @@ class HttpNetwork:
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._hinting(_trouble_of(error)) from error
+            raise self._with_hint(_translate(error)) from error
         try:
             _check_status(response.status)
-            yield HttpAnswer(response)
+            yield HttpPeerResponse(response)
         finally:
             response.close()
 
-    def _hinting(self, error: Exception) -> Exception:
+    def _with_hint(self, error: Exception) -> Exception:
         """A handshake that is refused for our certificate looks like any connection that breaks off."""
-        if isinstance(error, PeerTrouble) and error.detail == BROKE_OFF and self._credentials.shows_certificate:
+        if isinstance(error, PeerTrouble) and error.detail == CONNECTION_LOST and self._credentials.shows_certificate:
             return PeerTrouble(
-                error.reason, f"{BROKE_OFF} Our certificate, shown to it, has to be for clients as well."
+                error.reason, f"{CONNECTION_LOST} Our certificate, shown to it, has to be for clients as well."
             )
         return error
 
@@ -171,7 +171,7 @@ def _check_status(status: int) -> None:
     raise bad_answer(f"It answers with status {status}.")
 
 
-def _trouble_of(error: Exception) -> Exception:
+def _translate(error: Exception) -> Exception:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return PeerTrouble(SourceReason.UNREACHABLE, f"Its certificate is not accepted: {error.certificate_error}.")
     if isinstance(error, aiohttp.ClientConnectorSSLError | ssl.SSLError):
@@ -184,4 +184,4 @@ def _trouble_of(error: Exception) -> Exception:
         return bad_answer("It does not speak HTTP as it should.")
     if isinstance(error, aiohttp.ClientConnectorError):
         return PeerTrouble(SourceReason.UNREACHABLE, f"It cannot be reached: {error.os_error.strerror or error}.")
-    return PeerTrouble(SourceReason.UNREACHABLE, BROKE_OFF)
+    return PeerTrouble(SourceReason.UNREACHABLE, CONNECTION_LOST)

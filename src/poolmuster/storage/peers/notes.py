@@ -14,7 +14,7 @@ IN, OUT = "in", "out"
 log = structlog.get_logger("poolmuster.peers")
 
 
-class PeerNotes:
+class PeerInstrumentation:
     """What metrics want to know. This one takes no notice."""
 
     def message(self, direction: str, kind: str, size_bytes: int) -> None:
@@ -39,7 +39,7 @@ class PeerNotes:
         """So many streams are open to peers now."""
 
 
-class PeersTold:
+class PeerLog:
     """Says in the log what changed, and nothing twice."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class PeersTold:
         if self._peers.pop(address, None) is not None:
             log.info("A peer has left the name", address=address)
 
-    def surprise(self, address: str, error: Exception) -> None:
+    def unexpected(self, address: str, error: Exception) -> None:
         """Reading failed in a way that nobody thought of. The log gets all of it, once."""
         if self._peers.get(address) != SourceReason.INTERNAL:
             log.error("Reading a peer failed unexpectedly", address=address, exc_info=error)

@@ -5,35 +5,35 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 
-from poolmuster.core.claims import Claim, Leaving
-from poolmuster.core.peer_feed import Misread, PeerFeed, whole_list_of
-from poolmuster.core.peer_messages import Batch, Statement
-from poolmuster.core.transit import Transit
+from poolmuster.core.claims import Tombstone, Write
+from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
+from poolmuster.core.peer_messages import Delta, SyncSummary
+from poolmuster.core.transit import DelayEstimator
 from poolmuster.ports.clock import Clock
-from poolmuster.storage.peers.ledger import Ledger
-from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, PeerNetwork
-from poolmuster.storage.peers.notes import BATCH, IN, LIST, PeerNotes
+from poolmuster.storage.peers.ledger import Node
+from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, PeerTransport
+from poolmuster.storage.peers.notes import BATCH, IN, LIST, PeerInstrumentation
 from poolmuster.storage.peers.trouble import bad_answer
-from poolmuster.storage.peers.wire import decode_batch, decode_whole, lines_of
+from poolmuster.storage.peers.wire import decode_delta, decode_snapshot_line, lines_of
 
 ANSWER_LINES_LIMIT = 20_000
 """Of an answer that ends: far more than all pools of the largest instance take."""
 
 
-class PeerPlace(msgspec.Struct, frozen=True):
+class PeerAddress(msgspec.Struct, frozen=True):
     """An address, and the host that its certificate must be for."""
 
     address: str
     host: str
 
 
-class Said(msgspec.Struct, frozen=True):
+class MessageHeader(msgspec.Struct, frozen=True):
     """When the first message of several, that together say what was so at one moment, was said, and by whom."""
 
     boot_id: str
-    said_ms: int
+    local_ms: int
     sent_ms: int
-    up_ms: int
+    uptime_ms: int
 
 
 class PeerReader:
@@ -43,43 +43,45 @@ class PeerReader:
     ``whole_heard_ms`` of the present whole list.
     """
 
-    def __init__(self, place: PeerPlace, ledger: Ledger, network: PeerNetwork, clock: Clock, notes: PeerNotes) -> None:
+    def __init__(
+        self, place: PeerAddress, node: Node, network: PeerTransport, clock: Clock, notes: PeerInstrumentation
+    ) -> None:
         self.place = place
-        self._ledger = ledger
+        self._node = node
         self._network = network
         self._clock = clock
         self._notes = notes
-        self._limit_bytes = ledger.terms.bytes_limit
-        self._feed: PeerFeed | None = None
-        self.heard_ms: int | None = None
-        self.stream_heard_ms: int | None = None
-        self.whole_heard_ms: int | None = None
+        self._limit_bytes = node.settings.bytes_limit
+        self._feed: DeltaDecoder | None = None
+        self.received_ms: int | None = None
+        self.stream_received_ms: int | None = None
+        self.snapshot_received_ms: int | None = None
         self.boot_id: str | None = None
         """Who was read last."""
-        self.statement: tuple[Statement, int] | None = None
+        self.summary: tuple[SyncSummary, int] | None = None
         """What the peer said last of how far its list can be trusted, and when."""
 
     @property
     def _after(self) -> tuple[str, int]:
-        if self.boot_id == self._ledger.boot_id:
-            return self.boot_id, self._ledger.merging.journal.seq
+        if self.boot_id == self._node.boot_id:
+            return self.boot_id, self._node.replica.log.seq
         return ("", 0) if self._feed is None else (self._feed.boot_id, self._feed.seq)
 
     async def stream(self) -> AsyncGenerator[bool, None]:
         """Read what happens there as it happens. Yields after each batch whether all there is was told.
 
-        Raises `PeerTrouble`, `PeerRefused`, `Misread`.
+        Raises `PeerTrouble`, `PeerRefused`, `OutOfSync`.
         """
-        transit = Transit()
-        first: Said | None = None
+        transit = DelayEstimator()
+        first: MessageHeader | None = None
         after = self._after
-        async with self._network.ask(self.place, STREAM_PATH, after) as answer:
+        async with self._network.request(self.place, STREAM_PATH, after) as answer:
             async for line in lines_of(answer.pieces()):
-                now_ms = self._ledger.wake()
+                now_ms = self._node.notice_pause()
                 batch = self._decode(line)
-                self.stream_heard_ms = now_ms
-                said_ms = transit.said_ms(batch.sent_ms, now_ms)
-                first = first or Said(batch.boot_id, said_ms, batch.sent_ms, batch.up_ms)
+                self.stream_received_ms = now_ms
+                said_ms = transit.to_local_ms(batch.sent_ms, now_ms)
+                first = first or MessageHeader(batch.boot_id, said_ms, batch.sent_ms, batch.uptime_ms)
                 self._take(batch, said_ms, first, now_ms, again=after[1] == 0)
                 if not batch.more:
                     first, after = None, (batch.boot_id, batch.seq)
@@ -87,16 +89,16 @@ class PeerReader:
                 await asyncio.sleep(0)
 
     async def poll(self) -> None:
-        """Ask once for what happened there. Raises `PeerTrouble`, `PeerRefused`, `Misread`."""
-        asked_ms = self._ledger.wake()
-        first: Said | None = None
+        """Ask once for what happened there. Raises `PeerTrouble`, `PeerRefused`, `OutOfSync`."""
+        asked_ms = self._node.notice_pause()
+        first: MessageHeader | None = None
         after = self._after
-        async with self._network.ask(self.place, FEED_PATH, after) as answer:
+        async with self._network.request(self.place, FEED_PATH, after) as answer:
             async for line in _bounded(lines_of(answer.pieces())):
-                now_ms = self._ledger.wake()
+                now_ms = self._node.notice_pause()
                 batch = self._decode(line)
-                self.heard_ms = now_ms
-                first = first or Said(batch.boot_id, asked_ms, batch.sent_ms, batch.up_ms)
+                self.received_ms = now_ms
+                first = first or MessageHeader(batch.boot_id, asked_ms, batch.sent_ms, batch.uptime_ms)
                 said_ms = min(now_ms, asked_ms + max(0, batch.sent_ms - first.sent_ms))
                 self._take(batch, said_ms, first, now_ms, again=after[1] == 0)
                 if not batch.more:
@@ -104,32 +106,32 @@ class PeerReader:
                 await asyncio.sleep(0)
         raise bad_answer("Its answer ends too early.")
 
-    def _decode(self, line: bytes) -> Batch:
-        batch = decode_batch(line)
+    def _decode(self, line: bytes) -> Delta:
+        batch = decode_delta(line)
         self._notes.message(IN, BATCH, len(line))
         return batch
 
-    def _take(self, batch: Batch, said_ms: int, first: Said, now_ms: int, *, again: bool) -> None:
+    def _take(self, batch: Delta, said_ms: int, first: MessageHeader, now_ms: int, *, again: bool) -> None:
         if batch.boot_id != first.boot_id:
             raise bad_answer("Two instances speak in one answer.")
-        if batch.boot_id != self._ledger.boot_id:
+        if batch.boot_id != self._node.boot_id:
             if self._feed is None or self._feed.boot_id != batch.boot_id:
-                self._feed = PeerFeed(batch.boot_id)
+                self._feed = DeltaDecoder(batch.boot_id)
             said = self._take_feed(self._feed, batch, said_ms)
-            self._hear(said, now_ms)
+            self._apply(said, now_ms)
             if not again:
                 self._note_lag(said, now_ms)
         self.boot_id = batch.boot_id
         if not batch.more:
-            self._ledger.circle.read(self.place.address, batch.boot_id, first.up_ms, first.said_ms)
-            self._ledger.changed()
-            self.statement = (batch.statement, said_ms)
+            self._node.membership.read(self.place.address, batch.boot_id, first.uptime_ms, first.local_ms)
+            self._node.changed()
+            self.summary = (batch.summary, said_ms)
 
-    def _take_feed(self, feed: PeerFeed, batch: Batch, said_ms: int) -> list[Claim | Leaving]:
+    def _take_feed(self, feed: DeltaDecoder, batch: Delta, said_ms: int) -> list[Write | Tombstone]:
         skipped = feed.skipped
         try:
-            said = feed.take(batch, said_ms)
-        except Misread as misread:
+            said = feed.decode(batch, said_ms)
+        except OutOfSync as misread:
             feed.seq = misread.seq
             raise
         if feed.skipped > skipped:
@@ -139,57 +141,57 @@ class PeerReader:
             raise bad_answer(f"It says more than the {self._limit_bytes} bytes that are held of a peer.")
         return said
 
-    def _hear(self, said: list[Claim | Leaving], now_ms: int) -> None:
-        if left_out := self._ledger.hear(said, now_ms):
+    def _apply(self, said: list[Write | Tombstone], now_ms: int) -> None:
+        if left_out := self._node.apply_remote(said, now_ms):
             self._notes.skipped(left_out)
             # Read from its beginning the next time too: what was left out is not to be taken for known.
             self._feed = None
             raise bad_answer("It has more pools than an instance may hold.")
 
-    def _note_lag(self, said: list[Claim | Leaving], now_ms: int) -> None:
+    def _note_lag(self, said: list[Write | Tombstone], now_ms: int) -> None:
         for each in said:
-            if isinstance(each, Claim):
+            if isinstance(each, Write):
                 self._notes.renewal_came(max(0, now_ms - each.renewed_ms))
 
-    async def whole(self) -> str:
+    async def full_sync(self) -> str:
         """Take all that the peer lists, whoever took it, and what follows from that for this list. Returns its boot.
 
         Raises `PeerTrouble`, `PeerRefused`.
         """
-        asked_ms = self._ledger.wake()
-        self.whole_heard_ms = None
-        first: Said | None = None
+        asked_ms = self._node.notice_pause()
+        self.snapshot_received_ms = None
+        first: MessageHeader | None = None
         size_bytes = 0
-        statement = Statement(warm=False, named=False)
-        async with self._network.ask(self.place, LIST_PATH) as answer:
+        statement = SyncSummary(warmed_up=False, names_resolved=False)
+        async with self._network.request(self.place, LIST_PATH) as answer:
             async for line in _bounded(lines_of(answer.pieces())):
-                now_ms = self._ledger.wake()
-                whole = decode_whole(line)
+                now_ms = self._node.notice_pause()
+                whole = decode_snapshot_line(line)
                 self._notes.message(IN, LIST, len(line))
-                self.whole_heard_ms = now_ms
+                self.snapshot_received_ms = now_ms
                 if (size_bytes := size_bytes + len(line)) > self._limit_bytes:
                     raise bad_answer("Its list does not end.")
                 if first is None:
-                    first = Said(whole.boot_id, asked_ms, whole.sent_ms, whole.up_ms)
-                    statement = whole.statement
+                    first = MessageHeader(whole.boot_id, asked_ms, whole.sent_ms, whole.uptime_ms)
+                    statement = whole.summary
                 elif first.boot_id != whole.boot_id:
                     raise bad_answer("Two instances speak in one answer.")
                 said_ms = min(now_ms, asked_ms + max(0, whole.sent_ms - first.sent_ms))
-                said, skipped = whole_list_of(whole.entries, whole.boot_id, said_ms)
+                said, skipped = decode_snapshot(whole.entries, whole.boot_id, said_ms)
                 if skipped:
                     self._notes.skipped(skipped)
-                if whole.boot_id != self._ledger.boot_id:
-                    self._hear(said, now_ms)
+                if whole.boot_id != self._node.boot_id:
+                    self._apply(said, now_ms)
                 if not whole.more:
-                    self._ledger.circle.adopt(statement, first.said_ms, now_ms)
-                    self._ledger.changed()
+                    self._node.membership.apply_summary(statement, first.local_ms, now_ms)
+                    self._node.changed()
                     return whole.boot_id
                 await asyncio.sleep(0)
         raise bad_answer("Its list ends too early.")
 
     async def identify(self) -> str | None:
         """Who is at the address now, by a connection of its own. Raises `PeerTrouble`, `PeerRefused`."""
-        async with self._network.ask(self.place, FEED_PATH, head=True) as answer:
+        async with self._network.request(self.place, FEED_PATH, head=True) as answer:
             return answer.boot_id
 
 

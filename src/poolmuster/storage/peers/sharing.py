@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Generic, TypeVar
 
-from poolmuster.core.journal import Place, entry_of
-from poolmuster.core.merging import Known
+from poolmuster.core.journal import LogEntry, message_of
+from poolmuster.core.merging import ReplicatedPool
 from poolmuster.core.pauses import TICK_MS
-from poolmuster.core.peer_messages import Batch, Entry, Left, Registered, Statement, WholeList
+from poolmuster.core.peer_messages import Delta, Deregistered, Entry, Registered, Snapshot, SyncSummary
 from poolmuster.ports.clock import Clock
-from poolmuster.storage.peers.ledger import Ledger
-from poolmuster.storage.peers.notes import BATCH, LIST, OUT, PeerNotes
+from poolmuster.storage.peers.ledger import Node
+from poolmuster.storage.peers.notes import BATCH, LIST, OUT, PeerInstrumentation
 from poolmuster.storage.peers.wire import BYTES_A_LINE, REGISTERED_WORK, WORK_A_LINE, encode
 
 E = TypeVar("E", bound=Entry)
@@ -23,11 +23,11 @@ E = TypeVar("E", bound=Entry)
 PING_MS = 400
 """Silence on a stream that the timer, which ticks every quarter of a second, ends at its next tick: twice a second."""
 
-PLACES_A_LINE = 1_000
+ENTRIES_A_LINE = 1_000
 """How many places are looked at for one line: most of them may be over."""
 
 
-class Line(Generic[E]):
+class DeltaBuilder(Generic[E]):
     """The entries of one line, as long as it may be."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Line(Generic[E]):
             self._work += 1
 
 
-class Follower:
+class ReplicationSubscriber:
     """One stream to a peer: how far it was told, and when last."""
 
     def __init__(self, seq: int, now_ms: int) -> None:
@@ -57,19 +57,19 @@ class Follower:
         self.wake = asyncio.Event()
 
 
-class PeerSharing:
-    """`poolmuster.ports.sharing.Sharing` of the ledger."""
+class Exporter:
+    """`poolmuster.ports.sharing.ReplicationFeed` of the ledger."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, notes: PeerNotes) -> None:
-        self._ledger = ledger
+    def __init__(self, node: Node, clock: Clock, notes: PeerInstrumentation) -> None:
+        self._node = node
         self._clock = clock
         self._notes = notes
-        self._followers: set[Follower] = set()
+        self._subscribers: set[ReplicationSubscriber] = set()
         self._ticked_ms = 0
-        ledger.on_news = self._wake_all
+        node.on_change = self._wake_all
 
     def _wake_all(self) -> None:
-        for follower in self._followers:
+        for follower in self._subscribers:
             follower.wake.set()
 
     def tick(self, now_ms: int) -> None:
@@ -80,88 +80,88 @@ class PeerSharing:
         if now_ms - self._ticked_ms < TICK_MS:
             return
         self._ticked_ms = now_ms
-        for follower in self._followers:
-            if follower.seq < self._ledger.merging.journal.seq or now_ms - follower.sent_ms >= PING_MS:
+        for follower in self._subscribers:
+            if follower.seq < self._node.replica.log.seq or now_ms - follower.sent_ms >= PING_MS:
                 follower.wake.set()
 
-    async def whole(self) -> AsyncGenerator[bytes, None]:
-        now_ms = self._ledger.wake()
-        statement = self._ledger.statement(now_ms)
-        known = self._ledger.merging.everything()
+    async def snapshot(self) -> AsyncGenerator[bytes, None]:
+        now_ms = self._node.notice_pause()
+        statement = self._node.summary(now_ms)
+        known = self._node.replica.items()
         position = 0
         while True:
             now_ms = self._clock.monotonic_ms()
-            entries, position = self._some_known(known, position, now_ms)
+            entries, position = self._next_pools(known, position, now_ms)
             more = position < len(known)
             yield self._line(
                 LIST,
-                WholeList(
-                    boot_id=self._ledger.boot_id,
-                    up_ms=self._ledger.up_ms,
+                Snapshot(
+                    boot_id=self._node.boot_id,
+                    uptime_ms=self._node.uptime_ms,
                     sent_ms=now_ms,
                     more=more,
-                    statement=statement,
+                    summary=statement,
                     entries=entries,
                 ),
             )
             if not more:
                 return
-            statement = Statement(warm=False, named=False)
+            statement = SyncSummary(warmed_up=False, names_resolved=False)
             await asyncio.sleep(0)
 
-    def _some_known(
-        self, known: Sequence[Known], position: int, now_ms: int
-    ) -> tuple[tuple[Registered | Left, ...], int]:
-        line: Line[Registered | Left] = Line()
-        looked_up_to = min(len(known), position + PLACES_A_LINE)
+    def _next_pools(
+        self, known: Sequence[ReplicatedPool], position: int, now_ms: int
+    ) -> tuple[tuple[Registered | Deregistered, ...], int]:
+        line: DeltaBuilder[Registered | Deregistered] = DeltaBuilder()
+        looked_up_to = min(len(known), position + ENTRIES_A_LINE)
         while position < looked_up_to and not line.is_full:
-            for entry in self._ledger.merging.told(known[position], now_ms):
+            for entry in self._node.replica.snapshot_entries(known[position], now_ms):
                 line.add(entry)
             position += 1
         return tuple(line.entries), position
 
-    async def batch(self, boot_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        async for line, _ in self._batches(self._place_of(boot_id, after)):
+    async def delta(self, boot_id: str, after: int) -> AsyncGenerator[bytes, None]:
+        async for line, _ in self._deltas(self._resume_at(boot_id, after)):
             yield line
 
     async def follow(self, boot_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        follower = Follower(self._place_of(boot_id, after), self._ledger.wake())
-        self._followers.add(follower)
-        self._notes.followers(len(self._followers))
+        follower = ReplicationSubscriber(self._resume_at(boot_id, after), self._node.notice_pause())
+        self._subscribers.add(follower)
+        self._notes.followers(len(self._subscribers))
         try:
             while True:
                 follower.wake.clear()
-                async for line, seq in self._batches(follower.seq):
+                async for line, seq in self._deltas(follower.seq):
                     yield line
                     follower.seq = seq
                     follower.sent_ms = self._clock.monotonic_ms()
                 await follower.wake.wait()
         finally:
-            self._followers.discard(follower)
-            self._notes.followers(len(self._followers))
+            self._subscribers.discard(follower)
+            self._notes.followers(len(self._subscribers))
 
-    def _place_of(self, boot_id: str, after: int) -> int:
-        return after if boot_id == self._ledger.boot_id and after <= self._ledger.merging.journal.seq else 0
+    def _resume_at(self, boot_id: str, after: int) -> int:
+        return after if boot_id == self._node.boot_id and after <= self._node.replica.log.seq else 0
 
-    async def _batches(self, after: int) -> AsyncGenerator[tuple[bytes, int], None]:
+    async def _deltas(self, after: int) -> AsyncGenerator[tuple[bytes, int], None]:
         """All that happened after number ``after`` until now, and the number that each line leads to."""
-        self._ledger.wake()
-        journal = self._ledger.merging.journal
-        places, end = journal.after(after), journal.seq
+        self._node.notice_pause()
+        replication_log = self._node.replica.log
+        places, end = replication_log.after(after), replication_log.seq
         told, position = after, 0
         while True:
             now_ms = self._clock.monotonic_ms()
-            entries, position = self._some_places(places, position, after, now_ms)
+            entries, position = self._next_entries(places, position, after, now_ms)
             more = position < len(places)
             seq = places[position - 1][0] if more else end
-            batch = Batch(
-                boot_id=self._ledger.boot_id,
-                up_ms=self._ledger.up_ms,
+            batch = Delta(
+                boot_id=self._node.boot_id,
+                uptime_ms=self._node.uptime_ms,
                 sent_ms=now_ms,
                 after=told,
                 seq=seq,
                 more=more,
-                statement=Statement(warm=False, named=False) if more else self._ledger.statement(now_ms),
+                summary=SyncSummary(warmed_up=False, names_resolved=False) if more else self._node.summary(now_ms),
                 entries=entries,
             )
             yield self._line(BATCH, batch), seq
@@ -171,18 +171,18 @@ class PeerSharing:
             await asyncio.sleep(0)
 
     @staticmethod
-    def _some_places(
-        places: Sequence[tuple[int, Place]], position: int, after: int, now_ms: int
+    def _next_entries(
+        places: Sequence[tuple[int, LogEntry]], position: int, after: int, now_ms: int
     ) -> tuple[tuple[Entry, ...], int]:
-        line: Line[Entry] = Line()
-        looked_up_to = min(len(places), position + PLACES_A_LINE)
+        line: DeltaBuilder[Entry] = DeltaBuilder()
+        looked_up_to = min(len(places), position + ENTRIES_A_LINE)
         while position < looked_up_to and not line.is_full:
-            if (entry := entry_of(places[position][1], after, now_ms)) is not None:
+            if (entry := message_of(places[position][1], after, now_ms)) is not None:
                 line.add(entry)
             position += 1
         return tuple(line.entries), position
 
-    def _line(self, kind: str, message: Batch | WholeList) -> bytes:
+    def _line(self, kind: str, message: Delta | Snapshot) -> bytes:
         line = encode(message) + b"\n"
         self._notes.message(OUT, kind, len(line))
         return line

@@ -9,12 +9,12 @@ from poolmuster.ports.clock import Clock
 from poolmuster.storage.peers.reader import PeerReader
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
 from poolmuster.storage.peers.wholes import SILENT_MS
-from poolmuster.storage.peers.within import until, within
+from poolmuster.storage.peers.within import deadline, timeout
 
-ASK_WHO_MS = (250, 1_000, 5_000)
+IDENTIFY_MS = (250, 1_000, 5_000)
 """After so long it is asked who is at the address, and again; the last goes on."""
 
-DOUBT_MS = 2_500
+SUSPECT_MS = 2_500
 """For so long only new connections are made, one soon after the other, where it may not be one instance's address."""
 
 STEADY_MS = 5_000
@@ -37,16 +37,16 @@ class PeerStream:
         self._on_batch = on_batch
         self._failures = 0
         self._next_ms = clock.monotonic_ms()
-        self._doubt_until_ms = self._next_ms
+        self._suspect_until_ms = self._next_ms
 
     @property
-    def doubted(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether it is being found out who is at the address."""
-        return self._clock.monotonic_ms() < self._doubt_until_ms
+        return self._clock.monotonic_ms() < self._suspect_until_ms
 
-    def _doubt(self) -> None:
+    def _suspect(self) -> None:
         self._failures = max(1, self._failures)
-        self._next_ms = self._doubt_until_ms = self._clock.monotonic_ms() + DOUBT_MS
+        self._next_ms = self._suspect_until_ms = self._clock.monotonic_ms() + SUSPECT_MS
 
     @property
     def trusted(self) -> bool:
@@ -59,9 +59,9 @@ class PeerStream:
         return self._clock.monotonic_ms() >= self._next_ms
 
     @property
-    def is_heard(self) -> bool:
+    def is_receiving(self) -> bool:
         """Whether the present one has brought something."""
-        return self._reader.stream_heard_ms is not None
+        return self._reader.stream_received_ms is not None
 
     def try_soon(self) -> None:
         """What was the matter may be over."""
@@ -74,32 +74,32 @@ class PeerStream:
         Raises what `PeerReader.stream` does, and `TimeoutError`.
         """
         began_ms = self._clock.monotonic_ms()
-        self._reader.stream_heard_ms = None
+        self._reader.stream_received_ms = None
 
         def deadline_ms() -> int:
-            heard_ms = self._reader.stream_heard_ms
+            heard_ms = self._reader.stream_received_ms
             return began_ms + first_word_ms if heard_ms is None else heard_ms + SILENT_MS
 
-        streaming = asyncio.create_task(until(self._clock, deadline_ms, self._read(ended)))
-        asking = asyncio.create_task(self._ask_who())
+        streaming = asyncio.create_task(deadline(self._clock, deadline_ms, self._read(ended)))
+        asking = asyncio.create_task(self._identify())
         try:
             await asyncio.wait((streaming, asking), return_when=asyncio.FIRST_COMPLETED)
             if streaming.done():
                 self._plan(began_ms, refused=isinstance(streaming.exception(), PeerRefused))
                 streaming.result()
             else:
-                self._doubt()
+                self._suspect()
         finally:
             for task in (streaming, asking):
                 task.cancel()
             await asyncio.gather(streaming, asking, return_exceptions=True)
-            self._reader.stream_heard_ms = None
+            self._reader.stream_received_ms = None
             del streaming, asking, task  # see `until`
 
     def _plan(self, began_ms: int, *, refused: bool) -> None:
         """A stream has ended: when is the next one due?"""
         now_ms = self._clock.monotonic_ms()
-        if refused or (self.is_heard and now_ms - began_ms >= STEADY_MS):
+        if refused or (self.is_receiving and now_ms - began_ms >= STEADY_MS):
             self._failures = 0
         else:
             self._next_ms = now_ms + min(PAUSE_MS << self._failures, PAUSE_LIMIT_MS)
@@ -112,14 +112,14 @@ class PeerStream:
                 self._on_batch(first, all_told)
                 first = False
                 if ended():
-                    self._doubt()
+                    self._suspect()
                     return
 
-    async def _ask_who(self) -> None:
+    async def _identify(self) -> None:
         """End once somebody else answers at the address than whose stream is read: it is not one instance's."""
-        for after_ms in itertools.chain(ASK_WHO_MS, itertools.repeat(ASK_WHO_MS[-1])):
+        for after_ms in itertools.chain(IDENTIFY_MS, itertools.repeat(IDENTIFY_MS[-1])):
             await self._clock.sleep_ms(after_ms)
             with contextlib.suppress(PeerRefused, PeerTrouble, TimeoutError):
-                boot_id = await within(self._clock, SILENT_MS, self._reader.identify())
+                boot_id = await timeout(self._clock, SILENT_MS, self._reader.identify())
                 if boot_id is not None and self._reader.boot_id not in (None, boot_id):
                     return

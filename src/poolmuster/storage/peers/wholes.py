@@ -6,11 +6,11 @@ import msgspec
 
 from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
-from poolmuster.storage.peers.ledger import Ledger
-from poolmuster.storage.peers.notes import PeerNotes, PeersTold
+from poolmuster.storage.peers.ledger import Node
+from poolmuster.storage.peers.notes import PeerInstrumentation, PeerLog
 from poolmuster.storage.peers.reader import PeerReader
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
-from poolmuster.storage.peers.within import while_heard
+from poolmuster.storage.peers.within import idle_timeout
 
 SILENT_MS = 3_000
 """How long a peer that is asked something, or follows a stream, may be silent."""
@@ -22,28 +22,28 @@ ASK_AGAIN_MS = 1_000
 BOOTS_LIMIT = 1_000
 
 
-class Asked(msgspec.Struct):
+class SyncState(msgspec.Struct):
     """How it stands with the whole list of one peer. ``vouched``: it would have made this list complete."""
 
     at_ms: int | None = None
-    vouched: bool = False
+    trusted: bool = False
     task: "asyncio.Task[None] | None" = None
 
 
-class WholeLists:
+class FullSync:
     """Asks the peers whose readers were added."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, notes: PeerNotes, told: PeersTold) -> None:
-        self._ledger = ledger
+    def __init__(self, node: Node, clock: Clock, notes: PeerInstrumentation, told: PeerLog) -> None:
+        self._node = node
         self._clock = clock
         self._notes = notes
         self._told = told
-        self._asked: dict[PeerReader, Asked] = {}
-        self._taken: set[str] = set()
+        self._asked: dict[PeerReader, SyncState] = {}
+        self._synced: set[str] = set()
 
     def add(self, reader: PeerReader) -> None:
         """From here on ``reader``'s peer may be asked."""
-        self._asked[reader] = Asked()
+        self._asked[reader] = SyncState()
 
     async def remove(self, reader: PeerReader) -> None:
         """Its peer is not asked any more."""
@@ -52,37 +52,37 @@ class WholeLists:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def look(self) -> None:
+    def start_due(self) -> None:
         """Something was heard, or found out: ask whom it is worth asking now."""
         now_ms = self._clock.monotonic_ms()
-        if self._ledger.circle.lacks(now_ms):
+        if self._node.membership.needs_full_sync(now_ms):
             for reader, asked in self._asked.items():
-                self._look_at(reader, asked, now_ms)
+                self._start_if_due(reader, asked, now_ms)
 
-    def _look_at(self, reader: PeerReader, asked: Asked, now_ms: int) -> None:
-        if asked.task is not None or reader.statement is None or reader.boot_id in (None, self._ledger.boot_id):
+    def _start_if_due(self, reader: PeerReader, asked: SyncState, now_ms: int) -> None:
+        if asked.task is not None or reader.summary is None or reader.boot_id in (None, self._node.boot_id):
             return
-        vouches = self._ledger.circle.vouches(*reader.statement)
-        wanted = vouches or (reader.boot_id not in self._taken and not self._ledger.circle.warm(now_ms))
-        due = asked.at_ms is None or now_ms - asked.at_ms >= ASK_AGAIN_MS or (vouches and not asked.vouched)
+        vouches = self._node.membership.can_trust(*reader.summary)
+        wanted = vouches or (reader.boot_id not in self._synced and not self._node.membership.is_warm(now_ms))
+        due = asked.at_ms is None or now_ms - asked.at_ms >= ASK_AGAIN_MS or (vouches and not asked.trusted)
         if wanted and due:
-            asked.at_ms, asked.vouched = now_ms, vouches
-            asked.task = asyncio.create_task(self._take(reader, asked))
+            asked.at_ms, asked.trusted = now_ms, vouches
+            asked.task = asyncio.create_task(self._sync(reader, asked))
 
-    async def _take(self, reader: PeerReader, asked: Asked) -> None:
+    async def _sync(self, reader: PeerReader, asked: SyncState) -> None:
         try:
-            boot_id = await while_heard(
-                self._clock, SILENT_MS, ANSWER_LIMIT_MS, lambda: reader.whole_heard_ms, reader.whole()
+            boot_id = await idle_timeout(
+                self._clock, SILENT_MS, ANSWER_LIMIT_MS, lambda: reader.snapshot_received_ms, reader.full_sync()
             )
         except (PeerRefused, PeerTrouble, TimeoutError) as error:
             # The stream goes on, or says what is the matter, and the list is asked for again.
             self._notes.read_ended(getattr(error, "reason", SourceReason.TIMEOUT))
         except Exception as error:  # noqa: BLE001
             # Whatever a peer does to us, no instance ends for what another says.
-            self._told.surprise(reader.place.address, error)
+            self._told.unexpected(reader.place.address, error)
         else:
-            if len(self._taken) >= BOOTS_LIMIT:
-                self._taken.clear()
-            self._taken.add(boot_id)
+            if len(self._synced) >= BOOTS_LIMIT:
+                self._synced.clear()
+            self._synced.add(boot_id)
         finally:
             asked.task = None

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import msgspec
 
-from poolmuster.core.peer_feed import CLAIM_AHEAD_LIMIT_MS
-from poolmuster.core.peer_messages import Batch, Left, Registered, Statement, WholeList
+from poolmuster.core.peer_feed import WRITE_AHEAD_LIMIT_MS
+from poolmuster.core.peer_messages import Delta, Deregistered, Registered, Snapshot, SyncSummary
 from poolmuster.model.registration import BODY_LIMIT_BYTES
 from poolmuster.storage.peers.trouble import bad_answer
 
@@ -26,28 +26,28 @@ TEXT_LIMIT = 4_096
 LONGEST_LEASE_MS = 86_400_000
 LONGEST_MS = 10 * LONGEST_LEASE_MS
 CLOCK_LIMIT_MS = 2**53
-AHEAD_LIMIT_MS = 2 * CLAIM_AHEAD_LIMIT_MS
+AHEAD_LIMIT_MS = 2 * WRITE_AHEAD_LIMIT_MS
 """How far ahead of its sender's clock anything may stand: each comes after all that was known of its pool, and what is
 taken in stands no further ahead than half of it."""
 
-M = TypeVar("M", Batch, WholeList)
+M = TypeVar("M", Delta, Snapshot)
 
 encode = msgspec.json.Encoder().encode
-_batch = msgspec.json.Decoder(Batch)
-_whole = msgspec.json.Decoder(WholeList)
+_delta = msgspec.json.Decoder(Delta)
+_snapshot = msgspec.json.Decoder(Snapshot)
 
 
-def decode_batch(line: bytes) -> Batch:
+def decode_delta(line: bytes) -> Delta:
     """Raises `PeerTrouble`."""
-    batch = _decode(_batch, line)
+    batch = _decode(_delta, line)
     if not 0 <= batch.after <= batch.seq < CLOCK_LIMIT_MS:
         raise bad_answer("It numbers what happened in a way that cannot be.")
     return batch
 
 
-def decode_whole(line: bytes) -> WholeList:
+def decode_snapshot_line(line: bytes) -> Snapshot:
     """Raises `PeerTrouble`."""
-    return _decode(_whole, line)
+    return _decode(_snapshot, line)
 
 
 def _decode(decoder: "msgspec.json.Decoder[M]", line: bytes) -> M:
@@ -55,36 +55,36 @@ def _decode(decoder: "msgspec.json.Decoder[M]", line: bytes) -> M:
         message = decoder.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise bad_answer(f"It does not speak as a peer does: {str(error)[:200]}.") from error
-    if not _is_sane(message):
+    if not _is_valid(message):
         raise bad_answer("It says what no instance says.")
     return message
 
 
-def _is_sane(message: Batch | WholeList) -> bool:
+def _is_valid(message: Delta | Snapshot) -> bool:
     return (
         0 < len(message.boot_id) <= TEXT_LIMIT
-        and 0 <= message.up_ms < CLOCK_LIMIT_MS
+        and 0 <= message.uptime_ms < CLOCK_LIMIT_MS
         and abs(message.sent_ms) < CLOCK_LIMIT_MS
         and len(message.entries) <= ENTRIES_LIMIT
-        and _is_sane_statement(message.statement)
-        and all(map(_is_sane_entry, message.entries))
+        and _is_valid_summary(message.summary)
+        and all(map(_is_valid_entry, message.entries))
     )
 
 
-def _is_sane_statement(statement: Statement) -> bool:
-    return len(statement.rows) <= ROWS_LIMIT and all(
-        0 <= row.accounted_since_ms < CLOCK_LIMIT_MS and len(row.address) <= TEXT_LIMIT for row in statement.rows
+def _is_valid_summary(statement: SyncSummary) -> bool:
+    return len(statement.members) <= ROWS_LIMIT and all(
+        0 <= row.synced_ms_ago < CLOCK_LIMIT_MS and len(row.address) <= TEXT_LIMIT for row in statement.members
     )
 
 
-def _is_sane_entry(entry: object) -> bool:
+def _is_valid_entry(entry: object) -> bool:
     if isinstance(entry, Registered):
         return (
             0 < entry.lease_ms <= LONGEST_LEASE_MS
             and -LONGEST_MS <= entry.remaining_ms <= entry.lease_ms + AHEAD_LIMIT_MS
             and _is_short(entry.relay_id)
         )
-    if isinstance(entry, Left):
+    if isinstance(entry, Deregistered):
         return (
             -AHEAD_LIMIT_MS <= entry.since_ms <= LONGEST_MS
             and -AHEAD_LIMIT_MS <= entry.ended_since_ms <= LONGEST_MS
@@ -100,13 +100,13 @@ def _is_short(text: str | None) -> bool:
     return text is None or len(text) <= TEXT_LIMIT
 
 
-class Lines:
+class NdjsonSplitter:
     """Cuts what arrives into lines. Raises `PeerTrouble` where one is longer than any can be."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
-    def take(self, piece: bytes) -> Iterator[bytes]:
+    def feed(self, piece: bytes) -> Iterator[bytes]:
         """The lines that ``piece`` ends."""
         self._rest += piece
         start = 0
@@ -120,8 +120,8 @@ class Lines:
 
 async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The lines of an answer. Raises `PeerTrouble`."""
-    lines = Lines()
+    lines = NdjsonSplitter()
     async for piece in pieces:
-        for line in lines.take(piece):
+        for line in lines.feed(piece):
             if line:
                 yield line

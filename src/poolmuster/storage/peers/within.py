@@ -9,7 +9,7 @@ from poolmuster.ports.clock import Clock
 T = TypeVar("T")
 
 
-async def until(clock: Clock, deadline_ms: Callable[[], int], work: Coroutine[Any, Any, T]) -> T:
+async def deadline(clock: Clock, deadline_ms: Callable[[], int], work: Coroutine[Any, Any, T]) -> T:
     """What ``work`` comes to. Raises `TimeoutError` at the deadline, which ``work`` may put off, with it cancelled."""
     doing = asyncio.create_task(work)
     try:
@@ -32,13 +32,13 @@ async def until(clock: Clock, deadline_ms: Callable[[], int], work: Coroutine[An
         del doing
 
 
-async def within(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, T]) -> T:
+async def timeout(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, T]) -> T:
     """What ``work`` comes to. Raises `TimeoutError` after ``limit_ms``, with the work cancelled."""
     deadline_ms = clock.monotonic_ms() + limit_ms
-    return await until(clock, lambda: deadline_ms, work)
+    return await deadline(clock, lambda: deadline_ms, work)
 
 
-async def while_heard(
+async def idle_timeout(
     clock: Clock, silent_ms: int, limit_ms: int, heard_ms: Callable[[], int | None], work: Coroutine[Any, Any, T]
 ) -> T:
     """What ``work`` comes to. Raises `TimeoutError` once it hears nothing for ``silent_ms``, or after ``limit_ms``."""
@@ -48,4 +48,4 @@ async def while_heard(
         # What was heard before this began, of the same peer, is no sign of life of this.
         return min(max(heard_ms() or began_ms, began_ms) + silent_ms, began_ms + limit_ms)
 
-    return await until(clock, deadline_ms, work)
+    return await deadline(clock, deadline_ms, work)

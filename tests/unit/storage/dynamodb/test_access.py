@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.trouble import Trouble
+from poolmuster.storage.dynamodb.trouble import StoreError
 
 pytest.importorskip("botocore", reason="botocore is not here: it comes with the extra 'dynamodb'")
 
@@ -19,9 +19,9 @@ from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.exceptions import ClientError, CredentialRetrievalError
 from botocore.session import Session
 
-from poolmuster.storage.dynamodb.access import Access, Place, RegionMissing, find_place
+from poolmuster.storage.dynamodb.access import AwsSigner, RegionMissing, TableLocation, find_location
 
-HTTP, HTTPS = Place("t", None, "http://here"), Place("t", "r-1", "https://there")
+HTTP, HTTPS = TableLocation("t", None, "http://here"), TableLocation("t", "r-1", "https://there")
 
 
 @pytest.fixture(autouse=True)
@@ -46,46 +46,48 @@ class Provider:
         return self
 
 
-def access(load: Callable[[], Any], place: Place = HTTPS) -> Access:
+def access(load: Callable[[], Any], place: TableLocation = HTTPS) -> AwsSigner:
     session: Any = Provider(load)
-    return Access(session, place)
+    return AwsSigner(session, place)
 
 
-def trouble_of(found: Access) -> Trouble:
-    with pytest.raises(Trouble) as raised:
+def trouble_of(found: AwsSigner) -> StoreError:
+    with pytest.raises(StoreError) as raised:
         found.sign("Query", b"{}")
     return raised.value
 
 
 def test_an_endpoint_alone_is_enough() -> None:
-    place = find_place(Session(), "t", None, "http://127.0.0.1:8000/")
-    assert place == Place("t", None, "http://127.0.0.1:8000")
+    place = find_location(Session(), "t", None, "http://127.0.0.1:8000/")
+    assert place == TableLocation("t", None, "http://127.0.0.1:8000")
     assert str(place) == "Table t (no region, http://127.0.0.1:8000)"
 
 
 def test_without_endpoint_and_region_the_error_names_the_flag_and_the_variables() -> None:
     with pytest.raises(RegionMissing, match=r"--dynamodb-region.*AWS_REGION.*AWS_DEFAULT_REGION"):
-        find_place(Session(), "t", None, None)
+        find_location(Session(), "t", None, None)
 
 
 def test_the_flag_wins_over_variables_and_variables_over_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text("[default]\nregion = eu-west-3\n")
-    assert find_place(Session(), "t", None, None).region == "eu-west-3"
+    assert find_location(Session(), "t", None, None).region == "eu-west-3"
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-2")
-    assert find_place(Session(), "t", None, None).region == "eu-west-2"
+    assert find_location(Session(), "t", None, None).region == "eu-west-2"
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert find_place(Session(), "t", None, None).endpoint_url == "https://dynamodb.eu-west-1.amazonaws.com"
-    assert find_place(Session(), "t", "cn-north-1", None).endpoint_url == "https://dynamodb.cn-north-1.amazonaws.com.cn"
-    assert find_place(Session(), "t", "moon-1", None).endpoint_url == "https://dynamodb.moon-1.amazonaws.com"
+    assert find_location(Session(), "t", None, None).endpoint_url == "https://dynamodb.eu-west-1.amazonaws.com"
+    assert (
+        find_location(Session(), "t", "cn-north-1", None).endpoint_url == "https://dynamodb.cn-north-1.amazonaws.com.cn"
+    )
+    assert find_location(Session(), "t", "moon-1", None).endpoint_url == "https://dynamodb.moon-1.amazonaws.com"
 
 
 @pytest.mark.parametrize("region", ["evil.example/", "US EAST", "x" * 64, "a@b"])
 def test_what_is_no_regions_name_becomes_no_host(monkeypatch: pytest.MonkeyPatch, region: str) -> None:
     monkeypatch.setenv("AWS_REGION", region)
     with pytest.raises(RegionMissing):
-        find_place(Session(), "t", None, None)
+        find_location(Session(), "t", None, None)
 
 
 async def test_an_http_endpoint_without_credentials_is_signed_for_with_none() -> None:

@@ -11,9 +11,9 @@ pytest.importorskip("botocore", reason="botocore is not here: it comes with the 
 
 from botocore.session import Session
 
-from poolmuster.storage.dynamodb.access import Place
-from poolmuster.storage.dynamodb.admin import FindingState, TableAdmin
-from poolmuster.storage.dynamodb.trouble import Trouble
+from poolmuster.storage.dynamodb.access import TableLocation
+from poolmuster.storage.dynamodb.admin import CheckState, TableAdmin
+from poolmuster.storage.dynamodb.trouble import StoreError
 
 
 class Answering:
@@ -46,7 +46,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Answering]:
 
 
 def admin(server: Answering) -> TableAdmin:
-    return TableAdmin(Session(), Place("t", "r-1", server.url))
+    return TableAdmin(Session(), TableLocation("t", "r-1", server.url))
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b'"x"', b'{"Table":{}}', b'{"Table":[]}'])
@@ -54,8 +54,8 @@ async def test_what_is_no_table_is_a_bad_finding(server: Answering, body: bytes)
     server.body = body
     findings = await asyncio.to_thread(lambda: admin(server).check())
     assert findings[0].what == "table"
-    assert findings[0].state is FindingState.BAD
-    with pytest.raises(Trouble):
+    assert findings[0].state is CheckState.BAD
+    with pytest.raises(StoreError):
         await asyncio.to_thread(lambda: admin(server).plan(()))
 
 
@@ -64,4 +64,4 @@ async def test_a_date_that_is_none_says_nothing_of_the_clock(server: Answering, 
     server.headers, server.status = {"Date": date}, 400
     server.body = b'{"__type":"x#AccessDeniedException","message":"no"}'
     findings: list[Any] = await asyncio.to_thread(lambda: admin(server).check())
-    assert [each.state for each in findings if each.what == "clock"] == [FindingState.UNKNOWN]
+    assert [each.state for each in findings if each.what == "clock"] == [CheckState.UNKNOWN]

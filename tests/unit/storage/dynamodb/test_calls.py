@@ -13,8 +13,8 @@ from aiohttp import web
 
 from poolmuster.model.source import SourceReason
 from poolmuster.storage.dynamodb.items import item_key
-from poolmuster.storage.dynamodb.table_clock import TableClock
-from poolmuster.storage.dynamodb.trouble import ConditionFailed, Trouble
+from poolmuster.storage.dynamodb.table_clock import ServerClock
+from poolmuster.storage.dynamodb.trouble import ConditionFailed, StoreError
 from tests.support.clock import ManualClock
 from tests.support.registrations import key
 
@@ -22,8 +22,8 @@ pytest.importorskip("botocore", reason="botocore is not here: it comes with the 
 
 from botocore.session import Session
 
-from poolmuster.storage.dynamodb.access import Access, Place
-from poolmuster.storage.dynamodb.calls import Calls
+from poolmuster.storage.dynamodb.access import AwsSigner, TableLocation
+from poolmuster.storage.dynamodb.calls import DynamoClient
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SOON_S = 5.0
@@ -75,10 +75,10 @@ class Made:
     def __init__(self, url: str, clock: ManualClock) -> None:
         self.clock = clock
         self.consumed: list[tuple[str, float]] = []
-        self.table_clock = TableClock()
-        place = Place("t", "r-1", url)
-        self.access = Access(Session(), place)
-        self.calls = Calls(place, self.access, clock, self.table_clock, lambda *told: self.consumed.append(told))
+        self.table_clock = ServerClock()
+        place = TableLocation("t", "r-1", url)
+        self.access = AwsSigner(Session(), place)
+        self.calls = DynamoClient(place, self.access, clock, self.table_clock, lambda *told: self.consumed.append(told))
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ async def made(script: Script, clock: ManualClock, monkeypatch: pytest.MonkeyPat
     await made.calls.close()
 
 
-async def trouble_of(call: Awaitable[Any]) -> Trouble:
-    with pytest.raises(Trouble) as raised:
+async def trouble_of(call: Awaitable[Any]) -> StoreError:
+    with pytest.raises(StoreError) as raised:
         await call
     return raised.value
 

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.change import DETAIL_LIMIT, Departure, LeaveReason
+from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key
 from poolmuster.model.registration import parse_registration
 from poolmuster.storage.dynamodb.items import (
     Attributes,
-    ItemFault,
-    Page,
+    InvalidItem,
     ParsedItems,
+    QueryOutput,
+    deregistered_item,
     item_key,
-    left_item,
     live_item,
     registration_text,
 )
-from tests.support.registrations import departure, key, registration
+from tests.support.registrations import deregistration, key, registration
 
 ENDS_MS = 1_800_000_015_999
 NOW_MS = 1_800_000_001_234
@@ -80,19 +80,21 @@ def test_without_a_relay_id_the_item_bears_none() -> None:
 
 
 def test_a_deregistered_item_is_the_live_one_with_an_end_of_zero_for_an_hour() -> None:
-    leaves = Departure(key=SAMPLE.key, relay_id=SAMPLE.relay_id, reason=LeaveReason.NO_MODELS, detail="none")
-    assert left_item(LIVE, leaves, now_ms=NOW_MS) == LEFT
+    leaves = Deregistration(
+        key=SAMPLE.key, relay_id=SAMPLE.relay_id, reason=DeregistrationReason.NO_MODELS, detail="none"
+    )
+    assert deregistered_item(LIVE, leaves, now_ms=NOW_MS) == LEFT
 
 
 def test_who_leaves_without_saying_why_leaves_nothing_of_an_earlier_departure() -> None:
-    left = left_item(LEFT, departure("llama"), now_ms=NOW_MS)
+    left = deregistered_item(LEFT, deregistration("llama"), now_ms=NOW_MS)
     assert {name for name in left if name.startswith("left_")} == set()
     assert left["lease_ends_ms"] == {"N": "0"}
 
 
 def test_deregistering_keeps_what_another_implementation_added() -> None:
     foreign = with_(PLAIN, extra={"M": {"x": {"L": [{"BOOL": True}]}}})
-    assert left_item(foreign, departure(), now_ms=NOW_MS)["extra"] == foreign["extra"]
+    assert deregistered_item(foreign, deregistration(), now_ms=NOW_MS)["extra"] == foreign["extra"]
 
 
 def test_our_item_is_read_back_whole() -> None:
@@ -108,7 +110,7 @@ def test_a_departure_is_read_back_whole() -> None:
     assert item.ends_ms == 0
     assert (item.left_relay_id, item.left_reason, item.left_detail) == (
         SAMPLE.relay_id,
-        LeaveReason.NO_MODELS,
+        DeregistrationReason.NO_MODELS,
         "none",
     )
 
@@ -159,7 +161,7 @@ def test_numbers_in_every_form_that_dynamodb_gives(text: str, number: int) -> No
     "text", ["NaN", "nan.", "Infinity", "1e999", "-1E999", "9" * 38, "9" * 41, "x", "", "1.0.0", "0.5", "-0.5"]
 )
 def test_an_end_that_is_no_time_is_a_fault_and_never_zero(text: str) -> None:
-    with pytest.raises(ItemFault, match="lease_ends_ms"):
+    with pytest.raises(InvalidItem, match="lease_ends_ms"):
         ParsedItems().parse(with_(PLAIN, lease_ends_ms={"N": text}))
 
 
@@ -182,13 +184,13 @@ def test_an_end_that_is_no_time_is_a_fault_and_never_zero(text: str) -> None:
     ],
 )
 def test_an_item_that_does_not_parse_says_why(changed: dict[str, Any], why: str) -> None:
-    with pytest.raises(ItemFault, match=why):
+    with pytest.raises(InvalidItem, match=why):
         ParsedItems().parse(with_(PLAIN, **changed))
 
 
 def test_a_foreign_item_passes_the_checks_of_a_registration_or_is_none() -> None:
     text = '{"cluster_id":"c","namespace":"n","dgd_name":"a","frontend_url":"ftp://x"}'
-    with pytest.raises(ItemFault, match="/frontend_url"):
+    with pytest.raises(InvalidItem, match="/frontend_url"):
         ParsedItems().parse(with_(PLAIN, registration={"S": text}))
 
 
@@ -222,15 +224,15 @@ def test_a_reason_that_this_version_does_not_know_is_none() -> None:
 
 def test_what_a_text_came_to_is_remembered_from_one_whole_read_to_the_next_and_no_longer() -> None:
     items = ParsedItems()
-    items.begin()
+    items.begin_scan()
     first = items.parse(LIVE)
-    items.turn()
-    items.begin()
+    items.end_scan()
+    items.begin_scan()
     assert items.parse(LIVE).registration.pool is first.registration.pool
-    items.turn()
-    items.begin()
-    items.turn()
-    items.begin()
+    items.end_scan()
+    items.begin_scan()
+    items.end_scan()
+    items.begin_scan()
     assert items.parse(LIVE).registration.pool is not first.registration.pool
 
 
@@ -239,24 +241,24 @@ def test_what_reads_that_fail_halfway_have_parsed_is_kept_to_a_bound(monkeypatch
     monkeypatch.setattr("poolmuster.storage.dynamodb.items.CARRIED_LIMIT_BYTES", 1_000)
     items = ParsedItems()
     for weight in range(100):
-        items.begin()
+        items.begin_scan()
         items.parse(with_(LIVE, registration={"S": registration_text(_heavy(weight))}, sk={"S": "c#n#a"}))
     assert len(items._kept) == 1
     assert 1_000 <= sum(map(len, items._parsed)) < 1_100
     known_bytes = items.parsed_bytes
-    items.begin()
+    items.begin_scan()
     items.parse(with_(LIVE, registration={"S": registration_text(_heavy(0))}, sk={"S": "c#n#a"}))
     assert items.parsed_bytes == known_bytes
-    items.turn()
+    items.end_scan()
     assert len(items._parsed) == 1
 
 
 def test_what_cannot_be_parsed_is_not_parsed_again() -> None:
     items = ParsedItems()
     for _ in range(2):
-        with pytest.raises(ItemFault):
+        with pytest.raises(InvalidItem):
             items.parse(with_(LIVE, registration={"S": "{"}))
-        items.turn()
+        items.end_scan()
     assert items.parsed_bytes == 1
 
 
@@ -306,5 +308,5 @@ def test_a_page_with_attributes_of_every_type_is_read() -> None:
         "BS": ["e30="],
     }
     item = PLAIN | {name: {name: value} for name, value in types.items()}
-    page = msgspec.json.decode(msgspec.json.encode({"Items": [item], "Count": 1}), type=Page)
+    page = msgspec.json.decode(msgspec.json.encode({"Items": [item], "Count": 1}), type=QueryOutput)
     assert ParsedItems().parse(page.Items[0]).key == key()

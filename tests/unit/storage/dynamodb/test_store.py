@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from poolmuster.model.source import SourceReason, SourceState
-from poolmuster.storage.dynamodb.items import Page, item_key, live_item
+from poolmuster.storage.dynamodb.items import QueryOutput, item_key, live_item
 from tests.support.clock import ManualClock
-from tests.support.registrations import departure, key, registration
+from tests.support.registrations import deregistration, key, registration
 
 pytest.importorskip("botocore", reason="botocore is not here: it comes with the extra 'dynamodb'")
 
@@ -65,7 +65,7 @@ async def test_a_write_that_adds_changes_or_removes_is_read_back_at_once(running
     assert running.starts_ms[-1] == now_ms
     for write in (
         running.store.put(registration("a", "r", weight=1)),
-        running.store.leave(departure("a", "r")),
+        running.store.deregister(deregistration("a", "r")),
         running.store.put(registration("a", "another")),
     ):
         await running.clock.advance(300)
@@ -173,7 +173,7 @@ async def test_all_pages_are_read_and_a_page_key_that_comes_twice_fails_the_read
     one, two = ([item] for item in world.calls.items.values())
     world.calls.script = [page_of(one, item_key(key("a"))), page_of(two)]
     await world.store.read_once()
-    assert {each.registration.key for reading in world.readings for each in reading.renewals} == {key("a"), key("b")}
+    assert {each.registration.key for update in world.readings for each in update.renewals} == {key("a"), key("b")}
     world.calls.script = [page_of(one, item_key(key("a"))) for _ in range(2)]
     await world.store.read_once()
     assert world.notes.reads == ["good", "bad_answer"]
@@ -185,7 +185,7 @@ async def test_an_item_that_does_not_parse_hides_no_other(world: World) -> None:
     world.calls.items["y"] = {}
     await world.store.read_once()
     assert world.notes.reads == ["good"]
-    assert [each.registration.key for reading in world.readings for each in reading.renewals] == [key("a")]
+    assert [each.registration.key for update in world.readings for each in update.renewals] == [key("a")]
 
 
 async def test_the_observer_is_told_the_credit_first_then_renewals_in_slices_then_leases_end_till_none_is_left(
@@ -195,10 +195,10 @@ async def test_the_observer_is_told_the_credit_first_then_renewals_in_slices_the
         world.has(f"{number}")
     world.more = 6
     await world.store.read_once()
-    started_ms = {reading.started_ms for reading in world.readings}
+    started_ms = {update.started_ms for update in world.readings}
     assert len(started_ms) == 1
-    assert [len(reading.renewals) for reading in world.readings] == [0, 100, 100, 50, 0, 0]
-    assert [reading.ends_leases for reading in world.readings] == [False] * 4 + [True] * 2
+    assert [len(update.renewals) for update in world.readings] == [0, 100, 100, 50, 0, 0]
+    assert [update.expire for update in world.readings] == [False] * 4 + [True] * 2
 
 
 async def test_l5_an_outage_is_credited_at_the_next_good_read(running: World) -> None:
@@ -292,7 +292,7 @@ async def test_a_read_that_fails_in_a_way_nobody_thought_of_ends_nothing(world: 
     world.has("a")
     await world.store.read_once()
 
-    async def page(*_: object, **__: object) -> Page:
+    async def page(*_: object, **__: object) -> QueryOutput:
         raise ZeroDivisionError
 
     with pytest.MonkeyPatch.context() as patch:
@@ -311,9 +311,9 @@ async def test_what_went_wrong_before_is_neither_told_again_nor_held_on_to(world
     world.calls.takes_ms = 1_200
     for _ in range(2):
         world.calls.script = [one, two]
-        reading = asyncio.create_task(world.store.read_once())
+        update = asyncio.create_task(world.store.read_once())
         await world.clock.advance(5_000)
-        await reading
+        await update
         assert world.store._trouble is not None
         assert world.store._trouble.__traceback__ is None
     assert world.notes.reads == ["throttled", "timeout", "timeout"]

@@ -5,15 +5,15 @@ import json
 import pytest
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.trouble import MESSAGE_CHARACTERS, ConditionFailed, Trouble, error_of
+from poolmuster.storage.dynamodb.trouble import MESSAGE_CHARACTERS, ConditionFailed, StoreError, error_of
 
 PREFIX = "com.amazonaws.dynamodb.v20120810#"
 COMMON = "com.amazon.coral.service#"
 
 
-def trouble(status: int, kind: str, message: str = "no") -> Trouble:
+def trouble(status: int, kind: str, message: str = "no") -> StoreError:
     found = error_of(status, json.dumps({"__type": kind, "message": message}).encode(), "Table t (r, http://e)")
-    assert isinstance(found, Trouble)
+    assert isinstance(found, StoreError)
     return found
 
 
@@ -58,7 +58,7 @@ def test_who_reads_lists_does_not_learn_role_and_account() -> None:
     for part in ("Table t (r, http://e)", "AccessDeniedException", "not authorized to perform: dynamodb:Query"):
         assert part in found.shown
     assert found.shown.endswith("on resource: (an ARN), and so on ((an ARN))")
-    more = found.and_also("more")
+    more = found.with_detail("more")
     assert (more.detail, more.shown, more.code) == (f"{found.detail}; more", f"{found.shown}; more", found.code)
 
 
@@ -101,7 +101,7 @@ def test_a_condition_that_did_not_hold_is_no_trouble() -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"__type": 1}', b"\xff"])
 def test_what_is_no_error_of_aws_came_from_something_in_between(status: int, reason: SourceReason, body: bytes) -> None:
     found = error_of(status, body, "t")
-    assert isinstance(found, Trouble)
+    assert isinstance(found, StoreError)
     assert found.reason is reason
     assert found.code == ""
 

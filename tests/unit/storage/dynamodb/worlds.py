@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from poolmuster.core.reading import Reading
+from poolmuster.core.reading import SourceUpdate
 from poolmuster.model.key import PoolKey
-from poolmuster.model.source import Source, SourceReason
-from poolmuster.storage.dynamodb.items import Attributes, Page, live_item
-from poolmuster.storage.dynamodb.notes import TableNotes
-from poolmuster.storage.dynamodb.table_clock import TableClock
-from poolmuster.storage.dynamodb.trouble import ConditionFailed, Trouble
+from poolmuster.model.source import SourceInfo, SourceReason
+from poolmuster.storage.dynamodb.items import Attributes, QueryOutput, live_item
+from poolmuster.storage.dynamodb.notes import TableInstrumentation
+from poolmuster.storage.dynamodb.table_clock import ServerClock
+from poolmuster.storage.dynamodb.trouble import ConditionFailed, StoreError
 from tests.support.clock import ManualClock
 from tests.support.registrations import registration
 
@@ -19,32 +19,32 @@ pytest.importorskip("botocore", reason="botocore is not here: it comes with the 
 
 from botocore.session import Session
 
-from poolmuster.storage.dynamodb.access import Access, Place
-from poolmuster.storage.dynamodb.calls import Calls
+from poolmuster.storage.dynamodb.access import AwsSigner, TableLocation
+from poolmuster.storage.dynamodb.calls import DynamoClient
 from poolmuster.storage.dynamodb.store import DynamoStore
 
 LEASE_MS = 15_000
-PLACE = Place("t", "home", "http://nowhere")
+PLACE = TableLocation("t", "home", "http://nowhere")
 
 
-def page_of(items: list[Attributes], last: Attributes | None = None) -> Page:
+def page_of(items: list[Attributes], last: Attributes | None = None) -> QueryOutput:
     """One page as DynamoDB answers it."""
-    return Page(Items=items, Count=len(items), LastEvaluatedKey=last)
+    return QueryOutput(Items=items, Count=len(items), LastEvaluatedKey=last)
 
 
-class ScriptedCalls(Calls):
+class ScriptedCalls(DynamoClient):
     """Answers at once, from a script; each call may take time on the test's clock."""
 
-    def __init__(self, clock: ManualClock, access: Access, table_clock: TableClock) -> None:
+    def __init__(self, clock: ManualClock, access: AwsSigner, table_clock: ServerClock) -> None:
         super().__init__(PLACE, access, clock, table_clock, lambda kind, units: None)
         self._test_clock = clock
         self.items: dict[str, Attributes] = {}
         self.pages: list[tuple[int, int, float]] = []
         """Of each page of the list: when it was asked for, how many were under way, and its limit."""
         self.takes_ms = 0
-        self.trouble: list[Trouble | None] = []
-        self.script: list[Page] = []
-        self.put_trouble: Trouble | None = None
+        self.trouble: list[StoreError | None] = []
+        self.script: list[QueryOutput] = []
+        self.put_trouble: StoreError | None = None
         self.refuse: Callable[[dict[str, Any] | None], bool] = lambda condition: False
         self.puts: list[tuple[Attributes, dict[str, Any] | None, float]] = []
         self.single_limits: list[float] = []
@@ -53,7 +53,7 @@ class ScriptedCalls(Calls):
     async def open(self) -> None:
         pass
 
-    async def page(self, start: Attributes | None, timeout_s: float, *, sort_key: str | None = None) -> Page:
+    async def page(self, start: Attributes | None, timeout_s: float, *, sort_key: str | None = None) -> QueryOutput:
         if sort_key is not None:
             self.single_limits.append(timeout_s)
             found = self.items.get(sort_key)
@@ -79,7 +79,7 @@ class ScriptedCalls(Calls):
         self.items[item["sk"]["S"]] = item
 
 
-class Notes(TableNotes):
+class Notes(TableInstrumentation):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
@@ -102,10 +102,10 @@ class World:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.readings: list[Reading] = []
+        self.readings: list[SourceUpdate] = []
         self.troubled = 0
-        table_clock = TableClock()
-        self.access = Access(Session(), PLACE)
+        table_clock = ServerClock()
+        self.access = AwsSigner(Session(), PLACE)
         self.calls = ScriptedCalls(clock, self.access, table_clock)
         self.notes = Notes()
         self.more = 0
@@ -121,15 +121,15 @@ class World:
         )
         self.store.attach(self, self._on_trouble)
 
-    def observe(self, reading: Reading) -> bool:
-        self.readings.append(reading)
+    def observe(self, update: SourceUpdate) -> bool:
+        self.readings.append(update)
         self.more -= 1
-        return reading.ends_leases and self.more > 0
+        return update.expire and self.more > 0
 
-    def lists(self, key: PoolKey) -> bool:
+    def is_live(self, key: PoolKey) -> bool:
         return False
 
-    def next_end_ms(self) -> int | None:
+    def next_expiry_ms(self) -> int | None:
         return None
 
     def _on_trouble(self) -> None:
@@ -140,7 +140,7 @@ class World:
         return [at_ms for at_ms, _, _ in self.calls.pages]
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceInfo:
         return self.store.sources(self.clock.monotonic_ms())[0]
 
     def has(self, name: str = "a", **facts: Any) -> None:
@@ -154,5 +154,5 @@ class World:
         self.calls.items[item["sk"]["S"]] = item
 
 
-def trouble(reason: SourceReason = SourceReason.UNREACHABLE) -> Trouble:
-    return Trouble(reason, f"it is {reason}")
+def trouble(reason: SourceReason = SourceReason.UNREACHABLE) -> StoreError:
+    return StoreError(reason, f"it is {reason}")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from poolmuster.core.peer_messages import Batch, Left, Registered, Renewed, Statement, WholeList
+from poolmuster.core.peer_messages import Delta, Deregistered, Registered, Renewed, Snapshot, SyncSummary
 from poolmuster.model.source import SourceReason
 from poolmuster.storage.peers.network import LIST_PATH
 from poolmuster.storage.peers.wire import ENTRIES_LIMIT, LINE_LIMIT_BYTES
@@ -15,11 +15,11 @@ from tests.support.peer_network import LEASE_MS, Behaviour, Net, Node, nodes
 from tests.support.registrations import body
 
 ADDRESS = "10.0.0.66:80"
-SURE = Statement(warm=True, named=True)
+SURE = SyncSummary(warmed_up=True, names_resolved=True)
 
 
 def batch(*entries: Any, **facts: Any) -> bytes:
-    message = Batch(boot_id="evil", up_ms=1, sent_ms=1, after=0, seq=9, statement=SURE, entries=entries)
+    message = Delta(boot_id="evil", uptime_ms=1, sent_ms=1, after=0, seq=9, summary=SURE, entries=entries)
     return msgspec.json.encode(msgspec.structs.replace(message, **facts)) + b"\n"
 
 
@@ -40,8 +40,8 @@ def says(*lines: bytes) -> Behaviour:
     return behave
 
 
-def left(**facts: Any) -> Left:
-    entry = Left(cluster_id="c", namespace="n", dgd_name="a", since_ms=1, ended_since_ms=1, kept_ms=1)
+def left(**facts: Any) -> Deregistered:
+    entry = Deregistered(cluster_id="c", namespace="n", dgd_name="a", since_ms=1, ended_since_ms=1, kept_ms=1)
     return msgspec.structs.replace(entry, **facts)
 
 
@@ -68,7 +68,7 @@ BAD: dict[str, bytes] = {
     "a number below 0": batch(after=-1),
     "numbers that go back": batch(after=10, seq=9),
     "a clock beyond all clocks": batch(sent_ms=2**60),
-    "younger than nothing": batch(up_ms=-1),
+    "younger than nothing": batch(uptime_ms=-1),
     "a lease of a year": batch(registered(lease_ms=31_536_000_000)),
     "no lease": batch(registered(lease_ms=0)),
     "more than remains": batch(registered(remaining_ms=10 * LEASE_MS)),
@@ -78,8 +78,13 @@ BAD: dict[str, bytes] = {
     "left in the far future": batch(left(since_ms=-10_000_000)),
     "too many entries": batch(*(Renewed(number=1, remaining_ms=1) for _ in range(ENTRIES_LIMIT + 1))),
     "a row of the future": batch(
-        statement=msgspec.convert(
-            {"warm": True, "named": True, "rows": [{"address": "a", "accounted_since_ms": -5, "sure": True}]}, Statement
+        summary=msgspec.convert(
+            {
+                "warmed_up": True,
+                "names_resolved": True,
+                "members": [{"address": "a", "synced_ms_ago": -5, "synced": True}],
+            },
+            SyncSummary,
         )
     ),
     "a line without end": b"x" * (LINE_LIMIT_BYTES + 1),
@@ -133,7 +138,7 @@ async def test_a_part_is_not_all_that_is_registered_there() -> None:
 async def test_a_list_that_ends_too_early_makes_nothing_complete() -> None:
     async def behave(path: str) -> AsyncGenerator[bytes, None]:
         if path == LIST_PATH:
-            whole = WholeList(boot_id="evil", up_ms=1, sent_ms=1, more=True, statement=SURE)
+            whole = Snapshot(boot_id="evil", uptime_ms=1, sent_ms=1, more=True, summary=SURE)
             yield msgspec.json.encode(whole) + b"\n"
             return
         yield batch()

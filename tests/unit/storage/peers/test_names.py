@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from poolmuster.storage.peers.names import ADDRESSES_LIMIT, QUESTIONS_LIMIT, PeerName, SystemNames
+from poolmuster.storage.peers.names import ADDRESSES_LIMIT, LOOKUPS_LIMIT, ServiceName, SystemResolver
 from poolmuster.storage.peers.trouble import NameTrouble
 
-NAME = PeerName("peers.test", 81)
+NAME = ServiceName("peers.test", 81)
 
 
 class Resolver:
@@ -34,7 +34,7 @@ class Resolver:
 
 async def test_both_families_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = Resolver(monkeypatch, v4=["10.0.0.1", "10.0.0.2"], v6=["2001:db8::1"])
-    assert await SystemNames().resolve(NAME) == {"10.0.0.1:81", "10.0.0.2:81", "[2001:db8::1]:81"}
+    assert await SystemResolver().resolve(NAME) == {"10.0.0.1:81", "10.0.0.2:81", "[2001:db8::1]:81"}
     assert sorted(resolver.asked) == ["peers.test AF_INET", "peers.test AF_INET6"]
 
 
@@ -42,9 +42,9 @@ async def test_both_families_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_no_records_are_no_addresses(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     nothing = socket.gaierror(number, "nothing")
     Resolver(monkeypatch, v4=nothing, v6=nothing)
-    assert await SystemNames().resolve(NAME) == frozenset()
+    assert await SystemResolver().resolve(NAME) == frozenset()
     Resolver(monkeypatch, v4=["10.0.0.1"], v6=nothing)
-    assert await SystemNames().resolve(NAME) == {"10.0.0.1:81"}
+    assert await SystemResolver().resolve(NAME) == {"10.0.0.1:81"}
 
 
 @pytest.mark.parametrize(
@@ -53,24 +53,24 @@ async def test_no_records_are_no_addresses(monkeypatch: pytest.MonkeyPatch, numb
 async def test_half_an_answer_is_none(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     Resolver(monkeypatch, v4=["10.0.0.1"], v6=error)
     with pytest.raises(NameTrouble, match=r"peers\.test"):
-        await SystemNames().resolve(NAME)
+        await SystemResolver().resolve(NAME)
 
 
 async def test_too_many_addresses_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     Resolver(monkeypatch, v4=[f"10.0.{n // 256}.{n % 256}" for n in range(ADDRESSES_LIMIT + 1)])
     with pytest.raises(NameTrouble, match="addresses"):
-        await SystemNames().resolve(NAME)
+        await SystemResolver().resolve(NAME)
 
 
 async def test_while_questions_hang_only_so_many_are_asked_and_then_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = Resolver(monkeypatch, v4=["10.0.0.1"])
     resolver.go_on.clear()
-    names = SystemNames()
-    hanging = [asyncio.create_task(names.resolve(NAME)) for _ in range(QUESTIONS_LIMIT)]
+    names = SystemResolver()
+    hanging = [asyncio.create_task(names.resolve(NAME)) for _ in range(LOOKUPS_LIMIT)]
     await asyncio.sleep(0)
     with pytest.raises(NameTrouble, match="does not answer"):
         await names.resolve(NAME)
-    other = asyncio.create_task(names.resolve(PeerName("other.test", 81)))
+    other = asyncio.create_task(names.resolve(ServiceName("other.test", 81)))
     for task in hanging:
         task.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
@@ -88,5 +88,5 @@ async def test_while_questions_hang_only_so_many_are_asked_and_then_it_goes_on(m
 
 
 async def test_a_literal_is_its_own_address() -> None:
-    assert await SystemNames().resolve(PeerName("127.0.0.2", 81)) == {"127.0.0.2:81"}
-    assert await SystemNames().resolve(PeerName("::1", 81)) == {"[::1]:81"}
+    assert await SystemResolver().resolve(ServiceName("127.0.0.2", 81)) == {"127.0.0.2:81"}
+    assert await SystemResolver().resolve(ServiceName("::1", 81)) == {"[::1]:81"}

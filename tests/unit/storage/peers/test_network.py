@@ -12,8 +12,8 @@ import pytest
 
 from poolmuster.model.source import SourceReason
 from poolmuster.storage.peers.credentials import PeerCredentials, PeerFiles
-from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, HttpNetwork
-from poolmuster.storage.peers.reader import PeerPlace
+from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, HttpPeerTransport
+from poolmuster.storage.peers.reader import PeerAddress
 from poolmuster.storage.peers.trouble import PeerRefused, PeerTrouble
 from tests.support.clock import ManualClock
 from tests.support.pki import Authority
@@ -32,8 +32,8 @@ class Server(msgspec.Struct):
     tasks: list["asyncio.Task[None] | None"] = []
 
     @property
-    def place(self) -> PeerPlace:
-        return PeerPlace(f"127.0.0.1:{self.port}", "peers.test")
+    def place(self) -> PeerAddress:
+        return PeerAddress(f"127.0.0.1:{self.port}", "peers.test")
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.tasks.append(asyncio.current_task())
@@ -57,13 +57,13 @@ async def serving(says: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterat
 
 
 @asynccontextmanager
-async def network(**files: object) -> AsyncIterator[HttpNetwork]:
-    async with HttpNetwork(PeerCredentials(PeerFiles(**files), ManualClock())) as network:  # type: ignore[arg-type]
+async def network(**files: object) -> AsyncIterator[HttpPeerTransport]:
+    async with HttpPeerTransport(PeerCredentials(PeerFiles(**files), ManualClock())) as network:  # type: ignore[arg-type]
         yield network
 
 
-async def read(network: HttpNetwork, place: PeerPlace, path: str = FEED_PATH) -> tuple[str | None, bytes]:
-    async with network.ask(place, path, ("boot id", 7)) as answer:
+async def read(network: HttpPeerTransport, place: PeerAddress, path: str = FEED_PATH) -> tuple[str | None, bytes]:
+    async with network.request(place, path, ("boot id", 7)) as answer:
         return answer.boot_id, b"".join([piece async for piece in answer.pieces()])
 
 
@@ -80,7 +80,7 @@ async def test_it_asks_the_address_and_says_how_far_it_has_read() -> None:
 
 async def test_who_is_there_is_asked_without_a_body() -> None:
     async with serving(b"HTTP/1.1 200 OK\r\npoolmuster-instance: b1\r\n\r\n") as server, network() as net:
-        async with net.ask(server.place, FEED_PATH, head=True) as answer:
+        async with net.request(server.place, FEED_PATH, head=True) as answer:
             assert answer.boot_id == "b1"
         assert server.heads[0].startswith(b"HEAD ")
 
@@ -119,13 +119,13 @@ async def test_what_is_no_answer_says_what_is_the_matter(says: bytes, reason: So
 async def test_where_nobody_listens_it_is_refused() -> None:
     async with network() as net:
         with pytest.raises(PeerRefused):
-            await read(net, PeerPlace(f"127.0.0.1:{free_port()}", "peers.test"))
+            await read(net, PeerAddress(f"127.0.0.1:{free_port()}", "peers.test"))
 
 
 async def test_what_cannot_be_reached_is_unreachable() -> None:
     async with network() as net:
         with pytest.raises(PeerTrouble) as raised:
-            await read(net, PeerPlace("255.255.255.255:1", "peers.test"))
+            await read(net, PeerAddress("255.255.255.255:1", "peers.test"))
         assert raised.value.reason is SourceReason.UNREACHABLE
 
 
@@ -133,7 +133,7 @@ async def test_the_token_is_shown_and_read_again(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one\n")
     clock = ManualClock()
-    async with serving(GOOD) as server, HttpNetwork(PeerCredentials(PeerFiles(token=str(file)), clock)) as net:
+    async with serving(GOOD) as server, HttpPeerTransport(PeerCredentials(PeerFiles(token=str(file)), clock)) as net:
         await read(net, server.place)
         file.write_text("two\n")
         for _ in range(2):

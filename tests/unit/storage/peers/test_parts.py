@@ -9,13 +9,13 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from poolmuster.core.peer_messages import Batch, Registered, Statement, WholeList
+from poolmuster.core.peer_messages import Delta, Registered, Snapshot, SyncSummary
 from poolmuster.model.source import SourceReason, SourceState
 from poolmuster.storage.peers.credentials import PeerCredentials, PeerFiles
 from poolmuster.storage.peers.network import LIST_PATH, STREAM_PATH
-from poolmuster.storage.peers.notes import GOOD, PeersTold
+from poolmuster.storage.peers.notes import GOOD, PeerLog
 from poolmuster.storage.peers.trouble import PeerTrouble
-from poolmuster.storage.peers.wire import LINE_LIMIT_BYTES, REGISTERED_WORK, WORK_A_LINE, Lines
+from poolmuster.storage.peers.wire import LINE_LIMIT_BYTES, REGISTERED_WORK, WORK_A_LINE, NdjsonSplitter
 from poolmuster.wiring.peer_metrics import PeerMetrics
 from tests.support.clock import ManualClock
 from tests.support.peer_network import LEASE_MS, Behaviour, Node, nodes
@@ -23,58 +23,58 @@ from tests.support.pki import Authority
 from tests.support.registrations import body, registration
 
 ADDRESS = "10.0.0.66:80"
-SURE = Statement(warm=True, named=True)
+SURE = SyncSummary(warmed_up=True, names_resolved=True)
 
 
 def test_lines_are_cut_wherever_the_network_cuts() -> None:
     whole = b'{"a":1}\n{"b":2}\n\n{"c":3}\n'
     for size in range(1, len(whole)):
-        lines = Lines()
-        found = [line for at in range(0, len(whole), size) for line in lines.take(whole[at : at + size])]
+        lines = NdjsonSplitter()
+        found = [line for at in range(0, len(whole), size) for line in lines.feed(whole[at : at + size])]
         assert found == [b'{"a":1}', b'{"b":2}', b"", b'{"c":3}']
 
 
 def test_the_longest_line_is_taken_and_none_beyond() -> None:
-    lines = Lines()
-    assert list(lines.take(b"x" * LINE_LIMIT_BYTES)) == []
+    lines = NdjsonSplitter()
+    assert list(lines.feed(b"x" * LINE_LIMIT_BYTES)) == []
     with pytest.raises(PeerTrouble):
-        list(lines.take(b"x"))
+        list(lines.feed(b"x"))
 
 
 async def test_a_line_holds_few_registrations_or_many_renewals_or_one_that_is_large() -> None:
     async with nodes(1) as (_, found):
-        sharing = found[0].store.sharing
+        sharing = found[0].store.replication_feed
         for number in range(100):
             await found[0].store.put(registration(f"{number:03}", "r"))
-        lines = [msgspec.json.decode(line, type=Batch) async for line in sharing.batch("", 0)]
+        lines = [msgspec.json.decode(line, type=Delta) async for line in sharing.delta("", 0)]
         assert {len(line.entries) for line in lines} == {WORK_A_LINE // REGISTERED_WORK}
         assert [line.more for line in lines] == [True, True, True, False]
         assert [line.after for line in lines[1:]] == [line.seq for line in lines[:-1]]
         for number in range(100):
             await found[0].store.put(registration(f"{number:03}", "r"))
-        [line] = [msgspec.json.decode(line, type=Batch) async for line in sharing.batch("boot1", lines[-1].seq)]
+        [line] = [msgspec.json.decode(line, type=Delta) async for line in sharing.delta("boot1", lines[-1].seq)]
         assert len(line.entries) == 100
         for number in range(3):
             await found[0].store.put(registration(f"large{number}", "r", labels={"l": "x" * 100_000}))
-        lines = [msgspec.json.decode(line, type=Batch) async for line in sharing.batch("boot1", line.seq)]
+        lines = [msgspec.json.decode(line, type=Delta) async for line in sharing.delta("boot1", line.seq)]
         assert [len(line.entries) for line in lines] == [1, 1, 1]
 
 
 async def test_what_happens_while_it_is_told_is_told_as_well_and_nothing_is_lost() -> None:
     async with nodes(1) as (_, found):
-        sharing = found[0].store.sharing
+        sharing = found[0].store.replication_feed
         for number in range(100):
             await found[0].store.put(registration(f"{number:03}", "r"))
-        lines = sharing.batch("", 0)
-        told = [msgspec.json.decode(await anext(lines), type=Batch)]
+        lines = sharing.delta("", 0)
+        told = [msgspec.json.decode(await anext(lines), type=Delta)]
         await found[0].store.put(registration("000", "r"))
         await found[0].store.put(registration("099", "r"))
         await found[0].store.put(registration("098", "r", weight=7))
         await found[0].store.put(registration("new", "r"))
-        told += [msgspec.json.decode(line, type=Batch) async for line in lines]
+        told += [msgspec.json.decode(line, type=Delta) async for line in lines]
         numbers = [entry.number for each in told for entry in each.entries if isinstance(entry, Registered)]
         assert len(numbers) == len(set(numbers)) == 100
-        rest = [msgspec.json.decode(line, type=Batch) async for line in sharing.batch("boot1", told[-1].seq)]
+        rest = [msgspec.json.decode(line, type=Delta) async for line in sharing.delta("boot1", told[-1].seq)]
         kinds = [type(entry).__name__ for entry in rest[0].entries]
         assert kinds == ["Renewed", "Renewed", "Registered", "Registered"]
 
@@ -82,11 +82,11 @@ async def test_what_happens_while_it_is_told_is_told_as_well_and_nothing_is_lost
 async def test_a_place_that_was_never_reached_is_asked_for_from_the_start() -> None:
     async with nodes(1) as (_, found):
         await found[0].put("a")
-        [line] = [line async for line in found[0].store.sharing.batch("boot1", 999)]
-        assert len(msgspec.json.decode(line, type=Batch).entries) == 1
+        [line] = [line async for line in found[0].store.replication_feed.delta("boot1", 999)]
+        assert len(msgspec.json.decode(line, type=Delta).entries) == 1
 
 
-def lists(*wholes: WholeList) -> Behaviour:
+def lists(*wholes: Snapshot) -> Behaviour:
     """A peer that streams nothing but a ping, and gives these as its whole list."""
 
     async def behave(path: str) -> AsyncGenerator[bytes, None]:
@@ -95,7 +95,7 @@ def lists(*wholes: WholeList) -> Behaviour:
                 yield msgspec.json.encode(whole) + b"\n"
             return
         while True:
-            yield msgspec.json.encode(Batch(boot_id="p", up_ms=9, sent_ms=9, after=0, seq=0, statement=SURE)) + b"\n"
+            yield msgspec.json.encode(Delta(boot_id="p", uptime_ms=9, sent_ms=9, after=0, seq=0, summary=SURE)) + b"\n"
             if path != STREAM_PATH:
                 return
             await asyncio.Event().wait()
@@ -103,12 +103,12 @@ def lists(*wholes: WholeList) -> Behaviour:
     return behave
 
 
-def whole(*names: str, boot_id: str = "p", more: bool = False) -> WholeList:
+def whole(*names: str, boot_id: str = "p", more: bool = False) -> Snapshot:
     entries = tuple(
         Registered(number=0, registration=msgspec.Raw(body(name)), lease_ms=LEASE_MS, remaining_ms=LEASE_MS)
         for name in names
     )
-    return WholeList(boot_id=boot_id, up_ms=9, sent_ms=9, more=more, statement=SURE, entries=entries)
+    return Snapshot(boot_id=boot_id, uptime_ms=9, sent_ms=9, more=more, summary=SURE, entries=entries)
 
 
 async def beside(behaviour: Behaviour, **terms: int) -> Node:
@@ -156,7 +156,7 @@ async def test_a_list_that_goes_wrong_in_a_way_nobody_thought_of_ends_nothing() 
 
 
 def test_the_log_hears_of_each_change_once() -> None:
-    told = PeersTold()
+    told = PeerLog()
     with structlog.testing.capture_logs() as logs:
         for _ in range(3):
             told.peer("a", GOOD)
@@ -170,7 +170,7 @@ def test_the_log_hears_of_each_change_once() -> None:
         for _ in range(2):
             told.name("n", None)
         told.peer("b", SourceReason.INTERNAL)
-        told.surprise("b", ValueError("again"))
+        told.unexpected("b", ValueError("again"))
     assert [entry["event"] for entry in logs] == [
         "A peer is read",
         "A peer is not read",

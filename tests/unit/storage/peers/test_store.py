@@ -25,7 +25,7 @@ async def test_what_is_registered_at_one_is_listed_by_all_at_once() -> None:
         await found[1].put("b")
         assert [node.listed for node in found] == [["a", "b"]] * 3
         await found[2].put("a", weight=5)
-        assert len({b",".join(pool.body for pool in node.projection.listing) for node in found}) == 1
+        assert len({b",".join(pool.body for pool in node.catalog.pools) for node in found}) == 1
 
 
 async def test_what_leaves_at_one_leaves_all_at_once() -> None:
@@ -261,7 +261,7 @@ async def test_a_relay_that_hops_at_every_heartbeat_is_one_pool_and_no_event() -
             await found[beat % 3].put("a")
         for node in found:
             assert [f"{change.kind}" for change in node.changes if change.kind != "completeness"] == ["added"]
-            assert node.projection.conflicts() == {}
+            assert node.catalog.conflicts() == {}
 
 
 async def test_a_split_that_heals_brings_nothing_back_and_loses_nothing() -> None:
@@ -294,6 +294,6 @@ async def test_while_a_stream_is_tried_beside_reading_no_word_is_missing() -> No
             assert found[1].complete
             await found[0].put("a", weight=number)
             await net.advance(1_200)
-            pool = found[1].projection.listing.get(key("a"))
+            pool = found[1].catalog.pools.get(key("a"))
             assert pool is not None
             assert pool.document["weight"] == number
