@@ -8,13 +8,13 @@ from typing import Any, Self
 
 import pytest
 
-from poolmuster.core.history import ChangeLog
-from poolmuster.core.table import EXPECTED_GAP_MS
 from poolmuster.model.change import Change, DeregistrationReason
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
+from poolmuster.registry.change_log import ChangeLog
+from poolmuster.registry.table_scan import EXPECTED_GAP_MS
 from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.storage.memory import MemoryStore
 from poolmuster.storage.peers.ledger import PeerSettings

@@ -2,9 +2,9 @@
 
 import pytest
 
-from poolmuster.core.pauses import TICK_MS
 from poolmuster.model.change import DeregistrationReason, RemovalCause
 from poolmuster.model.errors import RelayDeregistered
+from poolmuster.registry.pauses import TICK_MS
 from tests.contract.conftest import HEARTBEAT_MS, LEASE_MS, World
 from tests.support.registrations import deregistration, key, registration
 

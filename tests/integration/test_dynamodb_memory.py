@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from poolmuster.core.history import ChangeLog
 from poolmuster.model.change import DeregistrationReason
+from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.storage.dynamodb.items import live_item
 from tests.support.registrations import deregistration, registration

@@ -11,10 +11,10 @@ from poolmuster.core.claims import Tombstone, Write
 from poolmuster.core.merging import GRACE_MS, Replica
 from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
 from poolmuster.core.peer_messages import Delta, Snapshot, SyncSummary
-from poolmuster.core.reading import SourceUpdate
-from poolmuster.core.roster import LeaseTable
 from poolmuster.model.change import ChangeKind
 from poolmuster.model.errors import RelayDeregistered
+from poolmuster.registry.leases import LeaseTable
+from poolmuster.registry.updates import SourceUpdate
 from tests.support.registrations import deregistration, registration
 from tests.support.variables import variable
 

@@ -24,8 +24,8 @@ from poolmuster.client.errors import Unreachable
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.watch import WatchStream
-from poolmuster.core.pauses import PAUSE_MS
-from poolmuster.core.pauses import TICK_MS as TIMER_MS
+from poolmuster.registry.pauses import PAUSE_MS
+from poolmuster.registry.pauses import TICK_MS as TIMER_MS
 from poolmuster.relay.heartbeat import (
     Deregister,
     Heartbeat,

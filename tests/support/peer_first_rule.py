@@ -9,8 +9,8 @@ never.
 from poolmuster.core.account import ANSWER_MS, Member, MemberStatus
 from poolmuster.core.circle import Membership
 from poolmuster.core.peer_messages import MemberSummary, SyncSummary
-from poolmuster.core.standings import FRESH, SourceStatus
 from poolmuster.model.source import SourceReason, SourceState
+from poolmuster.registry.source_status import FRESH, SourceStatus
 from tests.support.peer_instance import LEASE_MS, NAME, SLACK_MS
 
 

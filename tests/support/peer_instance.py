@@ -6,15 +6,15 @@ import msgspec
 
 from poolmuster.core.circle import Membership
 from poolmuster.core.merging import Replica
-from poolmuster.core.pauses import PauseDetector
 from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
 from poolmuster.core.peer_messages import Delta, Snapshot, SyncSummary
-from poolmuster.core.reading import SourceUpdate
-from poolmuster.core.roster import LeaseTable
 from poolmuster.model.change import ChangeKind, Deregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceReason, SourceState, is_complete
+from poolmuster.registry.leases import LeaseTable
+from poolmuster.registry.pauses import PauseDetector
+from poolmuster.registry.updates import SourceUpdate
 
 if TYPE_CHECKING:
     from tests.support.peer_world import Host, Link, World

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from poolmuster.core.history import ChangeLog
 from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
+from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.storage.peers.ledger import PeerSettings
 from poolmuster.storage.peers.names import ServiceName

@@ -15,10 +15,10 @@ from poolmuster.api.shapes import (
     RemovedEntry,
     pool_of,
 )
-from poolmuster.core.translation import filter_change
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.selector import Selector
 from poolmuster.model.source import is_complete
+from poolmuster.registry.filtering import filter_change
 
 CHANGES_A_PIECE = 100
 EMPTY_LIST = b'{"changes":['

@@ -10,10 +10,10 @@ import msgspec
 
 from poolmuster.api.lists import ListCache, ListResponse
 from poolmuster.api.query import ListQuery
-from poolmuster.core.translation import filter_change
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import SourceInfo, is_complete
+from poolmuster.registry.filtering import filter_change
 from poolmuster.service.instance import Instance
 from poolmuster.service.publisher import Subscriber
 

@@ -14,11 +14,11 @@ from hashlib import blake2b
 import msgspec
 
 from poolmuster.api.query import ListQuery
-from poolmuster.core.listing import Page, RecordList
 from poolmuster.model.errors import Unavailable
 from poolmuster.model.registration import DIGEST_BITS, Pool
 from poolmuster.model.selector import Selector
 from poolmuster.model.source import SourceKind, SourceState
+from poolmuster.registry.record_list import Page, RecordList
 from poolmuster.service.instance import Instance
 from poolmuster.service.projection import Completeness
 

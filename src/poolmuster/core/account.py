@@ -29,9 +29,9 @@ not keep the others incomplete.
 from enum import Enum, auto
 
 from poolmuster.core.peer_messages import MemberSummary
-from poolmuster.core.standings import FRESH, SourceStatus
 from poolmuster.core.turns import LoadBalancerDetector
 from poolmuster.model.source import SourceReason, SourceState
+from poolmuster.registry.source_status import FRESH, SourceStatus
 
 ANSWER_MS = 3_000
 """How old the last word of an occupant may be."""

@@ -16,8 +16,8 @@ import msgspec
 
 from poolmuster.core.account import ANSWER_MS, GAP_MS, Member, MemberStatus
 from poolmuster.core.peer_messages import MemberSummary, SyncSummary
-from poolmuster.core.standings import FRESH, SourceStatus, SourceTracker
 from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
+from poolmuster.registry.source_status import FRESH, SourceStatus, SourceTracker
 
 
 class ResolvedName(msgspec.Struct):

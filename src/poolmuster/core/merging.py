@@ -15,12 +15,12 @@ from poolmuster.core.claims import LwwRegister, Tombstone, Write
 from poolmuster.core.journal import ReplicationLog, left_message, registered_message, remaining
 from poolmuster.core.lease_time import PauseLog
 from poolmuster.core.peer_messages import Deregistered, Registered
-from poolmuster.core.reading import Renewal, SourceUpdate
-from poolmuster.core.records import RETENTION_MS, DepartedPool, DepartedPools
 from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import RelayDeregistered
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
+from poolmuster.registry.departed import RETENTION_MS, DepartedPool, DepartedPools
+from poolmuster.registry.updates import Renewal, SourceUpdate
 
 GRACE_MS = 3_000
 """How much longer than a lease a leaving is kept: a heartbeat that was under way may have been taken after it.

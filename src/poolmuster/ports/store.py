@@ -14,11 +14,11 @@ decides who lives. So a writer sees its own write on the same way as everybody e
 from collections.abc import Callable
 from typing import Protocol
 
-from poolmuster.core.reading import SourceUpdate
 from poolmuster.model.change import Deregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceInfo
+from poolmuster.registry.updates import SourceUpdate
 
 
 class StoreObserver(Protocol):

@@ -9,17 +9,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from poolmuster.core.conflicts import ConflictSpan
-from poolmuster.core.history import ChangeLog
-from poolmuster.core.listing import RecordList
-from poolmuster.core.reading import SourceUpdate
-from poolmuster.core.roster import LeaseEvent, LeaseTable
 from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import SourceInfo, is_complete
 from poolmuster.model.wire import Conflict, LeaseStatus
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
+from poolmuster.registry.change_log import ChangeLog
+from poolmuster.registry.conflicts import ConflictSpan
+from poolmuster.registry.leases import LeaseEvent, LeaseTable
+from poolmuster.registry.record_list import RecordList
+from poolmuster.registry.updates import SourceUpdate
 
 EXPIRY_BATCH = 100
 """How many leases end in one turn of the event loop; the rest waits for the next, a millisecond later."""

@@ -7,12 +7,12 @@ the changes. The least recently used views are dropped.
 import asyncio
 from collections import OrderedDict
 
-from poolmuster.core.history import ChangeLog
-from poolmuster.core.listing import RecordList
-from poolmuster.core.translation import is_selected
 from poolmuster.model.change import Change
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import Selector
+from poolmuster.registry.change_log import ChangeLog
+from poolmuster.registry.filtering import is_selected
+from poolmuster.registry.record_list import RecordList
 
 VIEWS_LIMIT = 128
 SLICE = 1000

@@ -8,9 +8,6 @@ was longer than the slack, as relays may have gone on elsewhere, or new ones com
 from collections import OrderedDict
 from collections.abc import Callable
 
-from poolmuster.core.pauses import TICK_MS, PauseDetector
-from poolmuster.core.reading import Renewal, SourceUpdate
-from poolmuster.core.records import DEPARTED_LIMIT, EVICT_BATCH, RETENTION_MS, DepartedPool
 from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import RelayDeregistered
 from poolmuster.model.key import PoolKey
@@ -18,6 +15,9 @@ from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
+from poolmuster.registry.departed import DEPARTED_LIMIT, EVICT_BATCH, RETENTION_MS, DepartedPool
+from poolmuster.registry.pauses import TICK_MS, PauseDetector
+from poolmuster.registry.updates import Renewal, SourceUpdate
 
 
 class MemoryStore:

@@ -17,12 +17,12 @@ import uvloop
 from poolmuster import __version__
 from poolmuster.api.app import ApiLimits, build_apps, service_headers
 from poolmuster.api.metrics import Metrics
-from poolmuster.core.history import ChangeLog
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.system_clock import SystemClock
+from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.instance import Instance, InstanceInfo
 from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.service.publisher import Publisher

@@ -2,12 +2,12 @@
 
 import pytest
 
-import poolmuster.core.records as records_module
+import poolmuster.registry.departed as records_module
 from poolmuster.core.claims import RELAYS_LIMIT, Tombstone, Write
 from poolmuster.core.merging import GRACE_MS, Replica
-from poolmuster.core.reading import SourceUpdate
-from poolmuster.core.records import RETENTION_MS
 from poolmuster.model.errors import RelayDeregistered
+from poolmuster.registry.departed import RETENTION_MS
+from poolmuster.registry.updates import SourceUpdate
 from tests.support.registrations import deregistration, key, registration
 
 LEASE_MS = 15_000

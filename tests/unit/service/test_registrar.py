@@ -2,10 +2,10 @@
 
 import pytest
 
-from poolmuster.core.pauses import TICK_MS
 from poolmuster.model.access import ANONYMOUS
 from poolmuster.model.errors import InvalidInput, LimitReached, RelayDeregistered
 from poolmuster.model.registration import Registration, parse_registration
+from poolmuster.registry.pauses import TICK_MS
 from poolmuster.service.registrar import RegistrarLimits
 from tests.support.registrations import body, deregistration, key, registration
 from tests.unit.service.parts import LEASE_MS, Parts

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from poolmuster.core.table import TableItem
 from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import RELAY_ID_LIMIT, Registration, parse_registration
+from poolmuster.registry.table_scan import TableItem
 
 PARTITION = "POOL"
 TIME_TO_LIVE_S = 3600

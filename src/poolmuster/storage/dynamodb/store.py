@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from poolmuster.core.reading import SourceUpdate
-from poolmuster.core.table import ScanDiff, TableItem
 from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import RelayDeregistered, Unavailable
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
+from poolmuster.registry.table_scan import ScanDiff, TableItem
+from poolmuster.registry.updates import SourceUpdate
 from poolmuster.storage.dynamodb.access import AwsSigner
 from poolmuster.storage.dynamodb.calls import DynamoClient
 from poolmuster.storage.dynamodb.items import (

@@ -10,15 +10,15 @@ import msgspec
 from poolmuster.core.circle import Membership
 from poolmuster.core.claims import Tombstone, Write
 from poolmuster.core.merging import Replica
-from poolmuster.core.pauses import TICK_MS, PauseDetector
 from poolmuster.core.peer_messages import SyncSummary
-from poolmuster.core.reading import SourceUpdate
 from poolmuster.model.change import Deregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceInfo, is_complete
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
+from poolmuster.registry.pauses import TICK_MS, PauseDetector
+from poolmuster.registry.updates import SourceUpdate
 from poolmuster.storage.peers.names import ServiceName
 
 SOURCES_KEPT_MS = 50

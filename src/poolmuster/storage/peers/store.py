@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from poolmuster.core.pauses import TICK_MS
 from poolmuster.model.change import Deregistration
 from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceInfo, SourceKind
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
+from poolmuster.registry.pauses import TICK_MS
 from poolmuster.storage.peers.ledger import Node, PeerSettings
 from poolmuster.storage.peers.link import PeerConnection
 from poolmuster.storage.peers.names import ServiceName

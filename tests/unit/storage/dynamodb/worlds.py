@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from poolmuster.core.reading import SourceUpdate
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import SourceInfo, SourceReason
+from poolmuster.registry.updates import SourceUpdate
 from poolmuster.storage.dynamodb.items import Attributes, QueryOutput, live_item
 from poolmuster.storage.dynamodb.notes import TableInstrumentation
 from poolmuster.storage.dynamodb.table_clock import ServerClock

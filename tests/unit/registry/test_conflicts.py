@@ -1,9 +1,9 @@
 """L9: two relays that speak for one pool in turn."""
 
-from poolmuster.core.conflicts import CONFLICTS_LIMIT, POOLS_LIMIT, RELAYS_A_POOL_LIMIT, Conflicts
-from poolmuster.core.reading import Renewal, SourceUpdate
-from poolmuster.core.roster import LeaseTable
 from poolmuster.model.key import PoolKey
+from poolmuster.registry.conflicts import CONFLICTS_LIMIT, POOLS_LIMIT, RELAYS_A_POOL_LIMIT, Conflicts
+from poolmuster.registry.leases import LeaseTable
+from poolmuster.registry.updates import Renewal, SourceUpdate
 from tests.support.registrations import deregistration, key, registration
 
 LEASE_MS = 15_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from poolmuster.core.translation import filter_change, is_selected
 from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import EVERYTHING, Selector
+from poolmuster.registry.filtering import filter_change, is_selected
 from tests.support.registrations import pool
 
 GOLD = Selector(labels=frozenset({("tier", "gold")}))

@@ -24,10 +24,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from poolmuster.core.reading import Renewal, SourceUpdate
 from poolmuster.model.change import Deregistration, DeregistrationReason
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
+from poolmuster.registry.updates import Renewal, SourceUpdate
 
 EXPECTED_GAP_MS = 3_000
 """Time between two good reads that does not count as an outage."""

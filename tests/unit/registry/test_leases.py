@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.core.reading import Renewal, SourceUpdate
-from poolmuster.core.roster import LeaseEvent, LeaseTable
 from poolmuster.model.change import ChangeKind, DeregistrationReason, RemovalCause
 from poolmuster.model.registration import Registration
+from poolmuster.registry.leases import LeaseEvent, LeaseTable
+from poolmuster.registry.updates import Renewal, SourceUpdate
 from tests.support.registrations import deregistration, key, registration
 
 LEASE_MS = 15_000

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.core import listing as listing_module
-from poolmuster.core.listing import RecordList
 from poolmuster.model.registration import Pool
+from poolmuster.registry import record_list as listing_module
+from poolmuster.registry.record_list import RecordList
 from tests.support.registrations import key, pool
 
 names = st.sampled_from([f"{first}{second}" for first in "aZ\u00e9\U0001f600" for second in "0123456789"])

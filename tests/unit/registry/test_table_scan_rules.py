@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.core.table import EXPECTED_GAP_MS, TableItem
 from poolmuster.model.change import RemovalCause
+from poolmuster.registry.table_scan import EXPECTED_GAP_MS, TableItem
 from tests.support.registrations import key, registration
-from tests.unit.core.tables import HEARTBEAT_MS, HOUR_MS, LEASE_MS, SECOND_MS, T0_MS, WALL_MS, Listed
+from tests.unit.registry.tables import HEARTBEAT_MS, HOUR_MS, LEASE_MS, SECOND_MS, T0_MS, WALL_MS, Listed
 
 clock_errors = st.integers(-HOUR_MS, HOUR_MS)
 

@@ -14,11 +14,11 @@ import heapq
 
 import msgspec
 
-from poolmuster.core.conflicts import Conflicts, ConflictSpan
-from poolmuster.core.reading import Renewal, SourceUpdate
 from poolmuster.model.change import ChangeKind, Deregistration, DeregistrationReason, RemovalCause
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool, Registration
+from poolmuster.registry.conflicts import Conflicts, ConflictSpan
+from poolmuster.registry.updates import Renewal, SourceUpdate
 
 EXPIRY_SCAN_FACTOR = 10
 """How many ends in the queue are looked at for one lease that may end."""

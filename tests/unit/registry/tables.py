@@ -1,9 +1,9 @@
-"""Items of a table, and a reader on two clocks that agree, for the tests of `poolmuster.core.table`."""
+"""Items of a table, and a reader on two clocks that agree, for the tests of `poolmuster.registry.table_scan`."""
 
-from poolmuster.core.reading import SourceUpdate
-from poolmuster.core.roster import LeaseTable
-from poolmuster.core.table import ScanDiff, TableItem
 from poolmuster.model.change import DeregistrationReason, RemovalCause
+from poolmuster.registry.leases import LeaseTable
+from poolmuster.registry.table_scan import ScanDiff, TableItem
+from poolmuster.registry.updates import SourceUpdate
 from tests.support.registrations import key, registration
 
 LEASE_MS = 15_000

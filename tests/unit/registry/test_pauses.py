@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.core.pauses import PAUSE_MS, TICK_MS, PauseDetector
+from poolmuster.registry.pauses import PAUSE_MS, TICK_MS, PauseDetector
 
 
 def test_l5_a_gap_over_a_second_between_ticks_is_a_pause_and_counts_whole() -> None:

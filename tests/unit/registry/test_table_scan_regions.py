@@ -2,8 +2,8 @@
 
 import pytest
 
-from poolmuster.core.table import EXPECTED_GAP_MS, TableItem
-from tests.unit.core.tables import HOUR_MS, LEASE_MS, Reads, item, left
+from poolmuster.registry.table_scan import EXPECTED_GAP_MS, TableItem
+from tests.unit.registry.tables import HOUR_MS, LEASE_MS, Reads, item, left
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import pytest
 
-from poolmuster.core.reading import Renewal
-from poolmuster.core.table import EXPECTED_GAP_MS, RECENT_MS, TableItem
 from poolmuster.model.change import DeregistrationReason
+from poolmuster.registry.table_scan import EXPECTED_GAP_MS, RECENT_MS, TableItem
+from poolmuster.registry.updates import Renewal
 from tests.support.registrations import key, registration
-from tests.unit.core.tables import HOUR_MS, LEASE_MS, T0_MS, WALL_MS, Listed, Reads, item, left, renewed
+from tests.unit.registry.tables import HOUR_MS, LEASE_MS, T0_MS, WALL_MS, Listed, Reads, item, left, renewed
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.core.history import OVERHEAD_BYTES, ChangeLog, change_bytes
 from poolmuster.model.change import Change, ChangeKind
+from poolmuster.registry.change_log import OVERHEAD_BYTES, ChangeLog, change_bytes
 from tests.support.registrations import pool
 
 
