@@ -55,7 +55,7 @@ check: setup ## Lint, format, types and floors.
 
 # Tests of several instances, which wait for leases more than they work: they run beside all others.
 BESIDE = $(wildcard tests/integration/test_peers*.py)
-COVERED = --cov=poolmuster.model --cov=poolmuster.registry --cov=poolmuster.core --cov-branch --cov-report=term-missing:skip-covered \
+COVERED = --cov=poolmuster.model --cov=poolmuster.registry --cov=poolmuster.replication --cov-branch --cov-report=term-missing:skip-covered \
 	--cov-fail-under=100
 
 test: check ## The checks and every test whose parts are here; says what it leaves out.

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poolmuster.core.claims import Tombstone, Write
-from poolmuster.core.merging import GRACE_MS, Replica
-from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
-from poolmuster.core.peer_messages import Delta, Snapshot, SyncSummary
 from poolmuster.model.change import ChangeKind
 from poolmuster.model.errors import RelayDeregistered
 from poolmuster.registry.leases import LeaseTable
 from poolmuster.registry.updates import SourceUpdate
+from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
+from poolmuster.replication.lww import Tombstone, Write
+from poolmuster.replication.messages import Delta, Snapshot, SyncSummary
+from poolmuster.replication.replica import GRACE_MS, Replica
 from tests.support.registrations import deregistration, registration
 from tests.support.variables import variable
 

@@ -6,11 +6,11 @@ the list of a peer that was complete, this address left out, and that had read t
 never.
 """
 
-from poolmuster.core.account import ANSWER_MS, Member, MemberStatus
-from poolmuster.core.circle import Membership
-from poolmuster.core.peer_messages import MemberSummary, SyncSummary
 from poolmuster.model.source import SourceReason, SourceState
 from poolmuster.registry.source_status import FRESH, SourceStatus
+from poolmuster.replication.member import ANSWER_MS, Member, MemberStatus
+from poolmuster.replication.membership import Membership
+from poolmuster.replication.messages import MemberSummary, SyncSummary
 from tests.support.peer_instance import LEASE_MS, NAME, SLACK_MS
 
 

@@ -4,10 +4,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from poolmuster.core.circle import Membership
-from poolmuster.core.merging import Replica
-from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
-from poolmuster.core.peer_messages import Delta, Snapshot, SyncSummary
 from poolmuster.model.change import ChangeKind, Deregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
@@ -15,6 +11,10 @@ from poolmuster.model.source import SourceReason, SourceState, is_complete
 from poolmuster.registry.leases import LeaseTable
 from poolmuster.registry.pauses import PauseDetector
 from poolmuster.registry.updates import SourceUpdate
+from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
+from poolmuster.replication.membership import Membership
+from poolmuster.replication.messages import Delta, Snapshot, SyncSummary
+from poolmuster.replication.replica import Replica
 
 if TYPE_CHECKING:
     from tests.support.peer_world import Host, Link, World

@@ -12,10 +12,10 @@ from functools import partial
 
 import msgspec
 
-from poolmuster.core.account import GAP_MS
-from poolmuster.core.circle import Membership
-from poolmuster.core.transit import DelayEstimator
 from poolmuster.model.errors import RelayDeregistered
+from poolmuster.replication.delay import DelayEstimator
+from poolmuster.replication.member import GAP_MS
+from poolmuster.replication.membership import Membership
 from tests.support.peer_instance import LEASE_MS, Instance, membership
 from tests.support.registrations import deregistration, registration
 

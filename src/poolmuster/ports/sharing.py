@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class ReplicationFeed(Protocol):
-    """What peers read of this instance (`poolmuster.core.peer_messages` says what the lines mean)."""
+    """What peers read of this instance (`poolmuster.replication.messages` says what the lines mean)."""
 
     def snapshot(self) -> AsyncGenerator[bytes, None]:
         """All that is listed or remembered here, whoever took it. It ends."""

@@ -7,10 +7,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from poolmuster.core.circle import Membership
-from poolmuster.core.claims import Tombstone, Write
-from poolmuster.core.merging import Replica
-from poolmuster.core.peer_messages import SyncSummary
 from poolmuster.model.change import Deregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
@@ -19,6 +15,10 @@ from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
 from poolmuster.registry.pauses import TICK_MS, PauseDetector
 from poolmuster.registry.updates import SourceUpdate
+from poolmuster.replication.lww import Tombstone, Write
+from poolmuster.replication.membership import Membership
+from poolmuster.replication.messages import SyncSummary
+from poolmuster.replication.replica import Replica
 from poolmuster.storage.peers.names import ServiceName
 
 SOURCES_KEPT_MS = 50

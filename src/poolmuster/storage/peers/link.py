@@ -12,9 +12,9 @@
 
 import asyncio
 
-from poolmuster.core.peer_feed import OutOfSync
 from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
+from poolmuster.replication.decoder import OutOfSync
 from poolmuster.storage.peers.ledger import Node
 from poolmuster.storage.peers.notes import GOOD, PeerInstrumentation, PeerLog
 from poolmuster.storage.peers.reader import PeerReader

@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 
-from poolmuster.core.claims import Tombstone, Write
-from poolmuster.core.peer_feed import DeltaDecoder, OutOfSync, decode_snapshot
-from poolmuster.core.peer_messages import Delta, SyncSummary
-from poolmuster.core.transit import DelayEstimator
 from poolmuster.ports.clock import Clock
+from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
+from poolmuster.replication.delay import DelayEstimator
+from poolmuster.replication.lww import Tombstone, Write
+from poolmuster.replication.messages import Delta, SyncSummary
 from poolmuster.storage.peers.ledger import Node
 from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, PeerTransport
 from poolmuster.storage.peers.notes import BATCH, IN, LIST, PeerInstrumentation

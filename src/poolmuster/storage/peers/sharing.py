@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Generic, TypeVar
 
-from poolmuster.core.journal import LogEntry, message_of
-from poolmuster.core.merging import ReplicatedPool
-from poolmuster.core.peer_messages import Delta, Deregistered, Entry, Registered, Snapshot, SyncSummary
 from poolmuster.ports.clock import Clock
 from poolmuster.registry.pauses import TICK_MS
+from poolmuster.replication.log import LogEntry, message_of
+from poolmuster.replication.messages import Delta, Deregistered, Entry, Registered, Snapshot, SyncSummary
+from poolmuster.replication.replica import ReplicatedPool
 from poolmuster.storage.peers.ledger import Node
 from poolmuster.storage.peers.notes import BATCH, LIST, OUT, PeerInstrumentation
 from poolmuster.storage.peers.wire import BYTES_A_LINE, REGISTERED_WORK, WORK_A_LINE, encode

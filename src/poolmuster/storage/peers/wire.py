@@ -5,9 +5,9 @@ from typing import TypeVar
 
 import msgspec
 
-from poolmuster.core.peer_feed import WRITE_AHEAD_LIMIT_MS
-from poolmuster.core.peer_messages import Delta, Deregistered, Registered, Snapshot, SyncSummary
 from poolmuster.model.registration import BODY_LIMIT_BYTES
+from poolmuster.replication.decoder import WRITE_AHEAD_LIMIT_MS
+from poolmuster.replication.messages import Delta, Deregistered, Registered, Snapshot, SyncSummary
 from poolmuster.storage.peers.trouble import bad_answer
 
 WORK_A_LINE = 200

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from poolmuster.core.peer_messages import Delta, Deregistered, Registered, Renewed, Snapshot, SyncSummary
 from poolmuster.model.source import SourceReason
+from poolmuster.replication.messages import Delta, Deregistered, Registered, Renewed, Snapshot, SyncSummary
 from poolmuster.storage.peers.network import LIST_PATH
 from poolmuster.storage.peers.wire import ENTRIES_LIMIT, LINE_LIMIT_BYTES
 from tests.support.peer_network import LEASE_MS, Behaviour, Net, Node, nodes

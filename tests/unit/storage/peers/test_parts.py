@@ -9,8 +9,8 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from poolmuster.core.peer_messages import Delta, Registered, Snapshot, SyncSummary
 from poolmuster.model.source import SourceReason, SourceState
+from poolmuster.replication.messages import Delta, Registered, Snapshot, SyncSummary
 from poolmuster.storage.peers.credentials import PeerCredentials, PeerFiles
 from poolmuster.storage.peers.network import LIST_PATH, STREAM_PATH
 from poolmuster.storage.peers.notes import GOOD, PeerLog

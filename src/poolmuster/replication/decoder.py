@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from poolmuster.core.claims import Tombstone, Write
-from poolmuster.core.peer_messages import Delta, Deregistered, Entry, Registered
 from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key
 from poolmuster.model.registration import Registration, parse_registration
+from poolmuster.replication.lww import Tombstone, Write
+from poolmuster.replication.messages import Delta, Deregistered, Entry, Registered
 
 
 class OutOfSync(Exception):

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from poolmuster.core.claims import Tombstone, Write
-from poolmuster.core.lease_time import PauseLog
-from poolmuster.core.peer_feed import EVICT_EVERY_MS, DeltaDecoder, OutOfSync, decode_snapshot
-from poolmuster.core.peer_messages import Delta, Deregistered, Entry, Registered, Renewed, SyncSummary
-from poolmuster.core.transit import DRIFT_DIVISOR, DelayEstimator
 from poolmuster.model.change import DeregistrationReason
+from poolmuster.replication.decoder import EVICT_EVERY_MS, DeltaDecoder, OutOfSync, decode_snapshot
+from poolmuster.replication.delay import DRIFT_DIVISOR, DelayEstimator
+from poolmuster.replication.lww import Tombstone, Write
+from poolmuster.replication.messages import Delta, Deregistered, Entry, Registered, Renewed, SyncSummary
+from poolmuster.replication.pause_log import PauseLog
 from tests.support.registrations import body, key
 
 LEASE_MS = 15_000

@@ -1,6 +1,6 @@
 """Merging: what was registered here and what peers said become one list, in `SourceUpdate`s for the roster.
 
-Of each pool `poolmuster.core.claims` says which claim holds. Here is what that means for the roster: a claim that
+Of each pool `poolmuster.replication.lww` says which claim holds. Here is what that means for the roster: a claim that
 begins to hold is a renewal for what remains of its lease, one that is beaten without a successor is a departure. Ends
 of leases are the roster's own. Nothing that was heard goes into the journal: each instance passes on what it took
 itself, and the whole of its list only to one that starts.
@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from poolmuster.core.claims import LwwRegister, Tombstone, Write
-from poolmuster.core.journal import ReplicationLog, left_message, registered_message, remaining
-from poolmuster.core.lease_time import PauseLog
-from poolmuster.core.peer_messages import Deregistered, Registered
 from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import RelayDeregistered
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.registry.departed import RETENTION_MS, DepartedPool, DepartedPools
 from poolmuster.registry.updates import Renewal, SourceUpdate
+from poolmuster.replication.log import ReplicationLog, left_message, registered_message, remaining
+from poolmuster.replication.lww import LwwRegister, Tombstone, Write
+from poolmuster.replication.messages import Deregistered, Registered
+from poolmuster.replication.pause_log import PauseLog
 
 GRACE_MS = 3_000
 """How much longer than a lease a leaving is kept: a heartbeat that was under way may have been taken after it.

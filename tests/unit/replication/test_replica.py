@@ -3,11 +3,11 @@
 import pytest
 
 import poolmuster.registry.departed as records_module
-from poolmuster.core.claims import RELAYS_LIMIT, Tombstone, Write
-from poolmuster.core.merging import GRACE_MS, Replica
 from poolmuster.model.errors import RelayDeregistered
 from poolmuster.registry.departed import RETENTION_MS
 from poolmuster.registry.updates import SourceUpdate
+from poolmuster.replication.lww import RELAYS_LIMIT, Tombstone, Write
+from poolmuster.replication.replica import GRACE_MS, Replica
 from tests.support.registrations import deregistration, key, registration
 
 LEASE_MS = 15_000

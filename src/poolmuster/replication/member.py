@@ -28,10 +28,10 @@ not keep the others incomplete.
 
 from enum import Enum, auto
 
-from poolmuster.core.peer_messages import MemberSummary
-from poolmuster.core.turns import LoadBalancerDetector
 from poolmuster.model.source import SourceReason, SourceState
 from poolmuster.registry.source_status import FRESH, SourceStatus
+from poolmuster.replication.alternation import LoadBalancerDetector
+from poolmuster.replication.messages import MemberSummary
 
 ANSWER_MS = 3_000
 """How old the last word of an occupant may be."""

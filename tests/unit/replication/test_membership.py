@@ -1,9 +1,9 @@
 """Warm, named, and what it takes to be taken at one's word."""
 
-from poolmuster.core.account import ANSWER_MS, GAP_MS
-from poolmuster.core.circle import Membership
-from poolmuster.core.peer_messages import MemberSummary, SyncSummary
 from poolmuster.model.source import SourceKind, SourceReason, SourceState, is_complete
+from poolmuster.replication.member import ANSWER_MS, GAP_MS
+from poolmuster.replication.membership import Membership
+from poolmuster.replication.messages import MemberSummary, SyncSummary
 
 LEASE_MS = 15_000
 SLACK_MS = 10_000

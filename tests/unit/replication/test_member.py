@@ -2,11 +2,11 @@
 
 import pytest
 
-from poolmuster.core.account import ANSWER_MS, GAP_MS, Member
-from poolmuster.core.peer_messages import MemberSummary
-from poolmuster.core.turns import BOOTS_LIMIT
 from poolmuster.model.source import SourceReason, SourceState
 from poolmuster.registry.source_status import SourceStatus
+from poolmuster.replication.alternation import BOOTS_LIMIT
+from poolmuster.replication.member import ANSWER_MS, GAP_MS, Member
+from poolmuster.replication.messages import MemberSummary
 
 LEASE_MS = 15_000
 T0_MS = 1_000_000

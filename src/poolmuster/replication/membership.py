@@ -1,7 +1,7 @@
 """The circle: the instances behind the peers' names, and whether what they say makes the list complete.
 
 The list is complete when this instance is *warm*, it knows who stands behind each name, and all that is registered at
-each address is known (`poolmuster.core.account`). Warm means that nothing is missing from before its start. It is warm
+each address is known (`poolmuster.replication.member`). Warm means that nothing is missing from before its start. It is warm
 
 - when a lease has passed since its start, since a pause longer than the slack, and since a name could not be read for
   as long, or at the start; or
@@ -14,10 +14,10 @@ its own accounts of their addresses. A complete peer's whole list also ends doub
 
 import msgspec
 
-from poolmuster.core.account import ANSWER_MS, GAP_MS, Member, MemberStatus
-from poolmuster.core.peer_messages import MemberSummary, SyncSummary
 from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 from poolmuster.registry.source_status import FRESH, SourceStatus, SourceTracker
+from poolmuster.replication.member import ANSWER_MS, GAP_MS, Member, MemberStatus
+from poolmuster.replication.messages import MemberSummary, SyncSummary
 
 
 class ResolvedName(msgspec.Struct):

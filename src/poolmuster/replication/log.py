@@ -9,9 +9,9 @@ from itertools import islice
 
 import msgspec
 
-from poolmuster.core.claims import Tombstone, Write
-from poolmuster.core.peer_messages import Deregistered, Entry, Registered, Renewed
 from poolmuster.model.key import PoolKey
+from poolmuster.replication.lww import Tombstone, Write
+from poolmuster.replication.messages import Deregistered, Entry, Registered, Renewed
 
 EVICT_BATCH = 1_000
 

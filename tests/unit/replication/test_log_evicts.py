@@ -2,9 +2,9 @@
 
 import pytest
 
-from poolmuster.core import journal
-from poolmuster.core.claims import Write
-from poolmuster.core.journal import ReplicationLog
+from poolmuster.replication import log as journal
+from poolmuster.replication.log import ReplicationLog
+from poolmuster.replication.lww import Write
 from tests.support.registrations import registration
 
 
