@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from poolmuster.identity.key_endpoint import UrlKeySet
 from poolmuster.identity.service_accounts import ServiceAccounts
 from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
-from poolmuster.ports.system_clock import SystemClock
+from poolmuster.platform.clock import SystemClock
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_server import Way, key_server
 from tests.support.pki import Authority, replace_file

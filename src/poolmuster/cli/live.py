@@ -29,7 +29,7 @@ from poolmuster.client import (
 )
 from poolmuster.client.api import Filters
 from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
-from poolmuster.ports.system_clock import SystemClock
+from poolmuster.platform.clock import SystemClock
 
 REDRAW_S = 1.0
 """How often ages and remaining times are drawn anew."""

@@ -18,7 +18,7 @@ from poolmuster.client import AsyncClient, ClientSettings, Document
 from poolmuster.client.answers import key_of, read_sources
 from poolmuster.model.errors import NotFound
 from poolmuster.model.key import PoolKey
-from poolmuster.ports.system_clock import SystemClock
+from poolmuster.platform.clock import SystemClock
 
 
 class WhyStep(msgspec.Struct, frozen=True):

@@ -18,13 +18,13 @@ from yarl import URL
 from poolmuster.client.answers import ApiResponse, Document, PoolList, RegisterResult, read_pool_list
 from poolmuster.client.errors import InvalidResponse, Unreachable, error_of
 from poolmuster.client.reading import read_body
-from poolmuster.client.reasons import reason_of
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import Session, call_timeout, proxy_of
 from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import Unauthenticated
 from poolmuster.model.key import PoolKey
 from poolmuster.model.wire import RouterReplica
+from poolmuster.platform.net_errors import reason_of
 
 ERROR_LIMIT_BYTES = 256 * 1024
 NDJSON = "application/x-ndjson"

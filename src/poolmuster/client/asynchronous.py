@@ -17,8 +17,8 @@ from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.model.key import PoolKey, parse_key
 from poolmuster.model.wire import RegistrationResponse, RouterReplica
+from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.system_clock import SystemClock
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from hashlib import sha256
 
 from poolmuster.client.settings import ClientSettings
 from poolmuster.model.errors import InvalidInput
+from poolmuster.platform.files import WatchedFiles, parse_token
+from poolmuster.platform.threads import run_in_daemon_thread
+from poolmuster.platform.tls_client import load_client_certificate, parse_authorities, parse_key_pair, system_context
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.threads import run_in_daemon_thread
-from poolmuster.ports.trust import load_client_certificate, parse_authorities, parse_key_pair, system_context
-from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 LOOK_INTERVAL_MS = 1_000
 READ_LIMIT_MS = 500

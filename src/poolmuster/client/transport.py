@@ -15,8 +15,8 @@ from yarl import URL
 from poolmuster import __version__
 from poolmuster.client.credentials import ClientCredentials
 from poolmuster.client.settings import ClientSettings
+from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.system_clock import SystemClock
 
 USER_AGENT = f"poolmuster/{__version__}"
 

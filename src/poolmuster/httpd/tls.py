@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from poolmuster.identity.anchors import UNREADABLE, CaBundle, intern, not_after_ms, read_authorities
 from poolmuster.model.access import CertificateCredential
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.memory_file import memfd
-from poolmuster.ports.watched_file import WatchedFiles
+from poolmuster.platform.files import WatchedFiles
+from poolmuster.platform.memfd import memfd
 
 
 class ServerTls:

@@ -13,11 +13,11 @@ from poolmuster.identity.key_sets import KeySet, _noop
 from poolmuster.identity.key_trouble import meaning_of_error, meaning_of_status
 from poolmuster.identity.signing_keys import SET_LIMIT_BYTES, parse_signing_keys
 from poolmuster.model.errors import InvalidInput
+from poolmuster.platform.files import WatchedFiles, parse_token
+from poolmuster.platform.resolver import Resolver
+from poolmuster.platform.threads import run_in_daemon_thread
+from poolmuster.platform.tls_client import parse_authorities
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.resolver import Resolver
-from poolmuster.ports.threads import run_in_daemon_thread
-from poolmuster.ports.trust import parse_authorities
-from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 CONNECT_TIMEOUT_S = 1.0
 TIMEOUT_S = 2.0

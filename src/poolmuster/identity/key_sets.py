@@ -7,9 +7,9 @@ from collections.abc import Callable
 import structlog
 
 from poolmuster.identity.signing_keys import TOLD_LIMIT, SigningKey, SigningKeys, parse_signing_keys
+from poolmuster.platform.files import WatchedFiles
+from poolmuster.platform.threads import run_in_daemon_thread
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.threads import run_in_daemon_thread
-from poolmuster.ports.watched_file import WatchedFiles
 
 FILE_INTERVAL_MS = 250
 

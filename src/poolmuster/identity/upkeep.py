@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import structlog
 
+from poolmuster.platform.files import WatchedFiles
+from poolmuster.platform.threads import run_in_daemon_thread
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.threads import run_in_daemon_thread
-from poolmuster.ports.watched_file import WatchedFiles
 
 EVERY_MS = 250
 """A change is taken when two readings agree, so within half a second; two are promised."""

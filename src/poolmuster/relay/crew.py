@@ -8,8 +8,8 @@ import structlog
 
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
+from poolmuster.platform.files import WatchedFile
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.watched_file import WatchedFile
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.pools_file import PoolSet, parse_pools

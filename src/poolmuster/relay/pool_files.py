@@ -2,8 +2,8 @@
 
 import ssl
 
-from poolmuster.ports.trust import empty_context, parse_authorities
-from poolmuster.ports.watched_file import WatchedFile, parse_token
+from poolmuster.platform.files import WatchedFile, parse_token
+from poolmuster.platform.tls_client import empty_context, parse_authorities
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.settings import PoolSettings
 

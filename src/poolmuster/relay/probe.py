@@ -15,8 +15,8 @@ import msgspec
 from yarl import URL
 
 from poolmuster.client.reading import read_body
-from poolmuster.client.reasons import reason_of
 from poolmuster.model.change import DeregistrationReason
+from poolmuster.platform.net_errors import reason_of
 from poolmuster.relay.verdict import Finding, Healthy, ServedModel, Unhealthy
 
 BODY_LIMIT_BYTES = 4 * 1024 * 1024

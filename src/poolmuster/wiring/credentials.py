@@ -16,8 +16,8 @@ from poolmuster.identity.key_source import open_key_set
 from poolmuster.identity.service_accounts import ServiceAccounts
 from poolmuster.identity.upkeep import FileReloader, WatchedEntry
 from poolmuster.model.errors import InvalidInput
+from poolmuster.platform.files import WatchedFiles
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.watched_file import WatchedFiles
 from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError
 
 KEYS_WAIT_S = 3.0

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import USER_AGENT, open_session
 from poolmuster.httpd.limits import HttpLimits
+from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.system_clock import SystemClock
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_apps
 from poolmuster.relay.crew import AgentSupervisor

@@ -20,8 +20,8 @@ from poolmuster.api.metrics import Metrics
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
+from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.system_clock import SystemClock
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.instance import Instance, InstanceInfo
 from poolmuster.service.projection import Catalog, Hooks

@@ -111,7 +111,7 @@ def test_what_keeps_a_context_from_being_made_is_said_and_ends_nothing(monkeypat
     def full(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("poolmuster.ports.memory_file.os.memfd_create", full)
+    monkeypatch.setattr("poolmuster.platform.memfd.os.memfd_create", full)
     with pytest.raises(InvalidInput, match="Too many open files"):
         ServerTls(PAIR.cert_pem, PAIR.key_pem)
 

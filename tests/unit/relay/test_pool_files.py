@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.trust import parse_authorities
-from poolmuster.ports.watched_file import FILE_LIMIT_BYTES, WatchedFile, parse_token
+from poolmuster.platform.files import FILE_LIMIT_BYTES, WatchedFile, parse_token
+from poolmuster.platform.tls_client import parse_authorities
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.settings import PoolSettings

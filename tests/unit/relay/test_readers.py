@@ -12,7 +12,7 @@ from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import parse_registration
-from poolmuster.ports.watched_file import WatchedFile, parse_token
+from poolmuster.platform.files import WatchedFile, parse_token
 from poolmuster.relay.addresses import is_local, server_root, unreachable_announcement
 from poolmuster.relay.facts import document_of, with_relay_id
 from poolmuster.relay.labels_file import parse_labels

@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError, PartialCredentialsError, ProfileNot
 from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
-from poolmuster.ports.threads import run_in_daemon_thread
+from poolmuster.platform.threads import run_in_daemon_thread
 from poolmuster.storage.dynamodb.trouble import StoreError
 
 SIGNING_REGION = "us-east-1"

@@ -11,8 +11,8 @@ import msgspec
 from botocore.utils import get_environ_proxies
 
 from poolmuster.model.source import SourceReason
+from poolmuster.platform.resolver import Resolver
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.resolver import Resolver
 from poolmuster.storage.dynamodb.access import AwsSigner, TableLocation
 from poolmuster.storage.dynamodb.items import PARTITION, Attributes, PutItemOutput, QueryOutput
 from poolmuster.storage.dynamodb.table_clock import ServerClock

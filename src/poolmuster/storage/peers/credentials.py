@@ -5,9 +5,9 @@ import ssl
 import msgspec
 import structlog
 
+from poolmuster.platform.files import WatchedFiles, parse_token
+from poolmuster.platform.tls_client import load_client_certificate, parse_authorities, parse_key_pair, system_context
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.trust import load_client_certificate, parse_authorities, parse_key_pair, system_context
-from poolmuster.ports.watched_file import WatchedFiles, parse_token
 
 LOOK_INTERVAL_MS = 1_000
 

@@ -10,7 +10,7 @@ import threading
 from typing import NamedTuple
 
 from poolmuster.model.address import Address
-from poolmuster.ports.threads import run_in_daemon_thread
+from poolmuster.platform.threads import run_in_daemon_thread
 from poolmuster.storage.peers.trouble import NameTrouble
 
 LOOKUPS_LIMIT = 8

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.watched_file import FILE_LIMIT_BYTES, WatchedFiles
+from poolmuster.platform.files import FILE_LIMIT_BYTES, WatchedFiles
 
 
 def pair(left: bytes, right: bytes) -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from poolmuster.ports.resolver import Resolver
+from poolmuster.platform.resolver import Resolver
 
 
 async def test_a_name_has_its_addresses() -> None:

@@ -4,7 +4,7 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from poolmuster.ports.threads import run_in_daemon_thread
+from poolmuster.platform.threads import run_in_daemon_thread
 
 
 class Resolver(AbstractResolver):

@@ -9,7 +9,7 @@ import re
 import ssl
 
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.memory_file import memfd
+from poolmuster.platform.memfd import memfd
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s.*?-----END \1-----", re.DOTALL)
 _CERTIFICATES = (b"CERTIFICATE", b"X509 CERTIFICATE")
