@@ -17,7 +17,7 @@ from poolmuster.httpd.refusals import client_of
 from poolmuster.model.access import Role
 from poolmuster.model.errors import FieldError, InvalidInput, Unavailable
 from poolmuster.ports.authenticator import AuthContext
-from poolmuster.ports.sharing import ReplicationFeed
+from poolmuster.ports.replication_feed import ReplicationFeed
 from poolmuster.service.instance import Instance
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

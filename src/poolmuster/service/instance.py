@@ -4,7 +4,7 @@ import msgspec
 
 from poolmuster.model.wire import RouterReplica
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.sharing import ReplicationFeed
+from poolmuster.ports.replication_feed import ReplicationFeed
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.service.projection import Catalog
 from poolmuster.service.publisher import Publisher

@@ -58,7 +58,7 @@ class ReplicationSubscriber:
 
 
 class Exporter:
-    """`poolmuster.ports.sharing.ReplicationFeed` of the ledger."""
+    """`poolmuster.ports.replication_feed.ReplicationFeed` of the ledger."""
 
     def __init__(self, node: Node, clock: Clock, notes: PeerInstrumentation) -> None:
         self._node = node
