@@ -16,7 +16,7 @@ from bench.programs import Program
 from bench.results import Results
 from bench.table_servers import by_heart, dynalite, item_bytes, service
 from poolmuster.model.registration import parse_registration
-from poolmuster.storage.dynamodb.items import live_item
+from poolmuster.sources.dynamodb.items import live_item
 
 HEARTBEAT_S = 5
 UNITS_POOLS = (100, 1000)

@@ -15,7 +15,7 @@ import uvloop
 from bench.pools import body
 from bench.table_servers import dumps, item_bytes
 from poolmuster.model.registration import parse_registration
-from poolmuster.storage.dynamodb.items import Attributes, item_key, live_item
+from poolmuster.sources.dynamodb.items import Attributes, item_key, live_item
 
 PAGE_BYTES = 1 << 20
 HEARTBEAT_S = 5

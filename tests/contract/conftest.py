@@ -16,9 +16,9 @@ from poolmuster.ports.store import RegistrationStore
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.registry.table_scan import EXPECTED_GAP_MS
 from poolmuster.service.projection import Catalog, Hooks
-from poolmuster.storage.memory import MemoryStore
-from poolmuster.storage.peers.ledger import PeerSettings
-from poolmuster.storage.peers.store import PeerStore
+from poolmuster.sources.memory import MemoryStore
+from poolmuster.sources.peers.node import PeerSettings
+from poolmuster.sources.peers.store import PeerStore
 from tests.support.clock import ManualClock
 from tests.support.peer_network import NAME, FakeNetwork, Net
 from tests.support.registrations import deregistration, key, registration

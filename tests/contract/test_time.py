@@ -6,8 +6,8 @@ import pytest
 
 from poolmuster.model.change import ChangeKind
 from poolmuster.model.source import SourceReason, SourceState
-from poolmuster.storage.memory import MemoryStore
-from poolmuster.storage.peers.store import PeerStore
+from poolmuster.sources.memory import MemoryStore
+from poolmuster.sources.peers.store import PeerStore
 from tests.contract.conftest import HEARTBEAT_MS, LEASE_MS, STORES, World
 from tests.support.clock import ManualClock
 from tests.support.registrations import registration

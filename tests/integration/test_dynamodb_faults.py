@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from poolmuster.storage.dynamodb.items import Attributes, live_item
+from poolmuster.sources.dynamodb.items import Attributes, live_item
 from tests.support.fault_proxy import Answer, Call, Fault, FaultProxy, error, fault_proxy, refuse_old_signatures
 from tests.support.instances import LEASE_S, Server, eventually, instance, renewing
 from tests.support.parts import FAKETIME

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from poolmuster.model.key import STORAGE_KEY_LIMIT_BYTES, PoolKey, validate_part
-from poolmuster.storage.dynamodb.items import live_item
+from poolmuster.sources.dynamodb.items import live_item
 from tests.support.instances import Server, eventually, instance
 from tests.support.registrations import registration
 from tests.support.service import path_of

@@ -11,7 +11,7 @@ import pytest
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.projection import Catalog, Hooks
-from poolmuster.storage.dynamodb.items import live_item
+from poolmuster.sources.dynamodb.items import live_item
 from tests.support.registrations import deregistration, registration
 from tests.support.table_server import Table
 from tests.support.table_world import ReadBackStore, ReadingClock

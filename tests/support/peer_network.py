@@ -11,12 +11,12 @@ from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.projection import Catalog, Hooks
-from poolmuster.storage.peers.ledger import PeerSettings
-from poolmuster.storage.peers.names import ServiceName
-from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH, PeerLocation
-from poolmuster.storage.peers.notes import PeerInstrumentation
-from poolmuster.storage.peers.store import PeerStore
-from poolmuster.storage.peers.trouble import PeerRefused
+from poolmuster.sources.peers.dns import ServiceName
+from poolmuster.sources.peers.errors import PeerRefused
+from poolmuster.sources.peers.instrumentation import PeerInstrumentation
+from poolmuster.sources.peers.node import PeerSettings
+from poolmuster.sources.peers.store import PeerStore
+from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH, PeerLocation
 from tests.support.clock import ManualClock
 from tests.support.registrations import deregistration, registration
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from poolmuster.model.registration import Registration
-from poolmuster.storage.dynamodb.items import Attributes, live_item
+from poolmuster.sources.dynamodb.items import Attributes, live_item
 from tests.support.parts import BOTOCORE, DYNALITE
 from tests.support.ports import free_port
 

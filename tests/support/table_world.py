@@ -9,8 +9,8 @@ from poolmuster.model.registration import Registration
 from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import StoreObserver
-from poolmuster.storage.dynamodb.notes import TableInstrumentation
-from poolmuster.storage.dynamodb.table_clock import ServerClock
+from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
+from poolmuster.sources.dynamodb.server_clock import ServerClock
 from tests.support.clock import ManualClock
 from tests.support.table_server import Table
 
@@ -26,9 +26,9 @@ class ReadBackStore:
         # Late: the tests of what needs no extra run without botocore.
         from botocore.session import Session
 
-        from poolmuster.storage.dynamodb.access import AwsSigner, TableLocation
-        from poolmuster.storage.dynamodb.calls import DynamoClient
-        from poolmuster.storage.dynamodb.store import DynamoStore
+        from poolmuster.sources.dynamodb.aws import AwsSigner, TableLocation
+        from poolmuster.sources.dynamodb.client import DynamoClient
+        from poolmuster.sources.dynamodb.store import DynamoStore
 
         place = TableLocation(table.name, None, table.server.url)
         self.access = AwsSigner(Session(), place)

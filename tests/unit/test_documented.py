@@ -13,7 +13,7 @@ from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
 from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup, Option
 from poolmuster.httpd.limits import HttpLimits
 from poolmuster.model.errors import PoolmusterError
-from poolmuster.storage.peers.network import FEED_PATH, LIST_PATH, STREAM_PATH
+from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH
 from poolmuster.wiring.front import Listener
 from poolmuster.wiring.front_settings import ListenSettings, OidcSettings
 from poolmuster.wiring.peer_metrics import PeerMetrics

@@ -14,7 +14,7 @@ from poolmuster.cli.tables import show_table
 from poolmuster.wiring.settings import UsageError
 
 if TYPE_CHECKING:
-    from poolmuster.storage.dynamodb.admin import TableAdmin
+    from poolmuster.sources.dynamodb.admin import TableAdmin
 
 
 @click.group("table", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,8 +96,8 @@ def _with_table(ctx: click.Context, flags: dict[str, Any], work: Callable[["Tabl
         return ExitCode.FAILED
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from poolmuster.storage.dynamodb.admin import TableAdmin
-    from poolmuster.storage.dynamodb.trouble import StoreError
+    from poolmuster.sources.dynamodb.admin import TableAdmin
+    from poolmuster.sources.dynamodb.errors import StoreError
 
     try:
         return work(TableAdmin(session, place))

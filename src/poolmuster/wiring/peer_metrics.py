@@ -7,8 +7,8 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from poolmuster.model.source import SourceReason, SourceState
-from poolmuster.storage.peers.link import REFUSED
-from poolmuster.storage.peers.notes import BATCH, GOOD, IN, LIST, OUT, PeerInstrumentation
+from poolmuster.sources.peers.connection import REFUSED
+from poolmuster.sources.peers.instrumentation import BATCH, GOOD, IN, LIST, OUT, PeerInstrumentation
 
 LAG_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 3.0, 10.0)
 REASONS = (

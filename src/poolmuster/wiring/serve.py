@@ -28,7 +28,7 @@ from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
-from poolmuster.storage.peers.store import PeerStore
+from poolmuster.sources.peers.store import PeerStore
 from poolmuster.wiring.front import HEALTH_CONNECTIONS, Listener
 from poolmuster.wiring.peer_metrics import PeerMetrics
 from poolmuster.wiring.settings import ServeSettings

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.storage.dynamodb.notes import TableInstrumentation
-from poolmuster.storage.memory import MemoryStore
-from poolmuster.storage.peers.credentials import PeerCredentials, PeerFiles
-from poolmuster.storage.peers.ledger import PeerSettings
-from poolmuster.storage.peers.names import ServiceName
-from poolmuster.storage.peers.network import HttpPeerTransport
-from poolmuster.storage.peers.notes import PeerInstrumentation
-from poolmuster.storage.peers.store import PeerStore
+from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
+from poolmuster.sources.memory import MemoryStore
+from poolmuster.sources.peers.credentials import PeerCredentials, PeerFiles
+from poolmuster.sources.peers.dns import ServiceName
+from poolmuster.sources.peers.instrumentation import PeerInstrumentation
+from poolmuster.sources.peers.node import PeerSettings
+from poolmuster.sources.peers.store import PeerStore
+from poolmuster.sources.peers.transport import HttpPeerTransport
 from poolmuster.wiring.settings import DynamoSettings, ServeSettings, UsageError
 
 if TYPE_CHECKING:
     from botocore.session import Session
 
-    from poolmuster.storage.dynamodb.access import TableLocation
+    from poolmuster.sources.dynamodb.aws import TableLocation
 
 INSTALL_DYNAMODB = "pip install 'poolmuster[dynamodb]'"
 
@@ -86,7 +86,7 @@ def open_place(table: DynamoSettings, what: str) -> "tuple[Session, TableLocatio
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 
-    from poolmuster.storage.dynamodb.access import RegionMissing, find_location
+    from poolmuster.sources.dynamodb.aws import RegionMissing, find_location
 
     session = Session()
     try:
@@ -103,10 +103,10 @@ def _dynamo_store(
 ) -> RegistrationStore:
     session, place = open_place(table, "--registration-storage dynamodb")
     # Imported late, here and below: the extra is not everybody's.
-    from poolmuster.storage.dynamodb.access import AwsSigner, authorities
-    from poolmuster.storage.dynamodb.calls import DynamoClient
-    from poolmuster.storage.dynamodb.store import DynamoStore
-    from poolmuster.storage.dynamodb.table_clock import ServerClock
+    from poolmuster.sources.dynamodb.aws import AwsSigner, authorities
+    from poolmuster.sources.dynamodb.client import DynamoClient
+    from poolmuster.sources.dynamodb.server_clock import ServerClock
+    from poolmuster.sources.dynamodb.store import DynamoStore
 
     try:
         tls = authorities(session)

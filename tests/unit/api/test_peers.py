@@ -10,8 +10,8 @@ from poolmuster.identity.authenticator import CredentialAuthenticator
 from poolmuster.identity.credentials_file import parse_credentials
 from poolmuster.model.access import Role
 from poolmuster.model.address import Address
-from poolmuster.storage.peers.names import ServiceName
-from poolmuster.storage.peers.network import HttpPeerTransport
+from poolmuster.sources.peers.dns import ServiceName
+from poolmuster.sources.peers.transport import HttpPeerTransport
 from poolmuster.wiring.settings import PeerFlags
 from tests.support.clock import ManualClock
 from tests.support.principals import bearer, lines

@@ -8,7 +8,7 @@ from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.projection import Catalog, Hooks
 from poolmuster.service.registrar import Registrar, RegistrarLimits
 from poolmuster.service.views import Views
-from poolmuster.storage.memory import MemoryStore
+from poolmuster.sources.memory import MemoryStore
 from tests.support.clock import ManualClock
 
 LEASE_MS = 15_000

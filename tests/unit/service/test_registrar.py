@@ -99,7 +99,7 @@ async def test_bytes_have_a_limit_that_growth_meets_and_shrinking_does_not() -> 
 
 async def test_live_pools_are_remembered_whatever_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of a live pool says whom a deregistration must come from."""
-    monkeypatch.setattr("poolmuster.storage.memory.DEPARTED_LIMIT", 3)
+    monkeypatch.setattr("poolmuster.sources.memory.DEPARTED_LIMIT", 3)
     parts = Parts()
     await parts.registrar.register(registration("live", "r"), ANONYMOUS)
     for number in range(20):

@@ -4,8 +4,8 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from poolmuster.model.source import SourceReason
-from poolmuster.storage.dynamodb.notes import GOOD, TransitionLog
-from poolmuster.storage.dynamodb.trouble import StoreError
+from poolmuster.sources.dynamodb.errors import StoreError
+from poolmuster.sources.dynamodb.instrumentation import GOOD, TransitionLog
 from poolmuster.wiring.table_metrics import REASONS, TableMetrics
 
 

@@ -1,0 +1,299 @@
+"""Stores with peers on one network: real links, real feeds, time that a test moves."""
+
+import asyncio
+
+import pytest
+
+from poolmuster.model.source import SourceReason, SourceState
+from poolmuster.sources.peers.errors import NameTrouble, PeerTrouble
+from poolmuster.sources.peers.transport import FEED_PATH, STREAM_PATH
+from tests.support.peer_network import HEARTBEAT_MS, LEASE_MS, Net, Node, nodes
+from tests.support.registrations import key, registration
+
+
+async def keep_alive(net: Net, *pools: tuple[Node, str], for_ms: int) -> None:
+    """Let time pass with a heartbeat of each pool every interval."""
+    for _ in range(for_ms // HEARTBEAT_MS):
+        for node, name in pools:
+            await node.put(name)
+        await net.advance(HEARTBEAT_MS)
+
+
+async def test_what_is_registered_at_one_is_listed_by_all_at_once() -> None:
+    async with nodes(3) as (_, found):
+        await found[0].put("a")
+        await found[1].put("b")
+        assert [node.listed for node in found] == [["a", "b"]] * 3
+        await found[2].put("a", weight=5)
+        assert len({b",".join(pool.body for pool in node.catalog.pools) for node in found}) == 1
+
+
+async def test_what_leaves_at_one_leaves_all_at_once() -> None:
+    async with nodes(3) as (_, found):
+        await found[0].put("a")
+        await found[1].leave("a", "r")
+        assert [node.listed for node in found] == [[]] * 3
+
+
+async def test_instances_that_start_together_are_complete_after_one_lease_and_not_before() -> None:
+    async with nodes(3) as (net, found):
+        await net.advance(LEASE_MS - 1_200)
+        assert [node.complete for node in found] == [False] * 3
+        await net.advance(400)
+        assert [node.complete for node in found] == [True] * 3
+
+
+async def test_one_that_restarts_is_complete_at_once_with_all_that_was_registered_with_it_before() -> None:
+    async with nodes(3) as (net, found):
+        await keep_alive(net, (found[0], "a"), (found[1], "b"), for_ms=20_000)
+        await found[0].kill()
+        await net.advance(500)
+        restarted = Node(net, found[0].address, "again")
+        await restarted.start()
+        await net.advance(300)
+        assert (restarted.listed, restarted.complete) == (["a", "b"], True)
+        assert [node.complete for node in found[1:]] == [True, True]
+
+
+async def test_of_one_that_is_killed_the_pools_go_with_their_leases_and_then_it_does_not_count() -> None:
+    async with nodes(2) as (net, found):
+        await keep_alive(net, (found[0], "a"), (found[1], "b"), for_ms=20_000)
+        await found[0].put("a")
+        await net.advance(300)
+        await found[0].kill()
+        await net.advance(500)
+        assert found[1].troubles == {found[0].address: "unreachable"}
+        await found[1].put("b")
+        await net.advance(LEASE_MS - 1_500)
+        assert found[1].listed == ["a", "b"]
+        await net.advance(1_400)
+        assert (found[1].listed, found[1].complete) == (["b"], True)
+
+
+async def test_one_that_is_silent_is_named_within_three_seconds_and_read_again_within_two() -> None:
+    async with nodes(2) as (net, found):
+        await keep_alive(net, (found[0], "a"), for_ms=20_000)
+        net.cut(found[0].address)
+        await net.advance(3_100)
+        assert found[1].troubles == {found[0].address: "timeout"}
+        assert found[1].listed == ["a"]
+        net.heal()
+        await net.advance(2_000)
+        assert found[1].complete
+        assert found[0].complete
+
+
+async def test_where_streams_fail_it_is_read_once_a_second() -> None:
+    async with nodes(2) as (net, found):
+        net.no_streams.update(node.address for node in found)
+        net.cut(found[0].address)
+        await net.advance(4_000)
+        net.heal()
+        await net.advance(20_000)
+        net.asked.clear()
+        await net.advance(10_000)
+        assert found[0].complete
+        assert found[1].complete
+        polls = [asked for asked in net.asked if asked == (found[0].address, FEED_PATH)]
+        streams = [asked for asked in net.asked if asked == (found[0].address, STREAM_PATH)]
+        assert len(polls) >= 8
+        assert 1 <= len(streams) <= 2
+        for number in range(5):
+            await found[0].put(f"p{number}")
+            await net.advance(1_200)
+            assert f"p{number}" in found[1].listed
+
+
+async def test_streams_are_used_again_once_they_can_be_had() -> None:
+    async with nodes(2) as (net, found):
+        net.no_streams.update(node.address for node in found)
+        net.cut(found[0].address)
+        await net.advance(4_000)
+        net.heal()
+        await net.advance(10_000)
+        net.no_streams.clear()
+        await net.advance(12_000)
+        await found[0].put("a")
+        assert found[1].listed == ["a"]
+
+
+async def test_an_address_of_several_instances_is_named_as_a_load_balancers() -> None:
+    async with nodes(2) as (net, found):
+        await net.advance(LEASE_MS)
+        net.balanced["10.9.9.9:80"] = [node.address for node in found]
+        net.named = {"10.9.9.9:80"}
+        await net.advance(30_000)
+        for node in found:
+            assert node.troubles == {"10.9.9.9:80": "load_balancer"}
+
+
+async def test_two_that_take_turns_behind_a_stream_are_found_out_by_asking_who_is_there() -> None:
+    async with nodes(3) as (net, found):
+        await net.advance(LEASE_MS)
+        net.balanced["10.9.9.9:80"] = [found[1].address, found[2].address]
+        net.named = {found[0].address, "10.9.9.9:80"}
+        await net.advance(40_000)
+        assert found[0].sources["10.9.9.9:80"].reason is SourceReason.LOAD_BALANCER
+
+
+async def test_an_instance_that_finds_only_itself_is_complete_after_a_lease() -> None:
+    async with nodes(1) as (net, found):
+        await net.advance(LEASE_MS)
+        assert found[0].complete
+        assert set(found[0].sources) == {"memory", "peers.test:80"}
+
+
+async def test_so_is_one_whose_name_has_no_addresses() -> None:
+    async with nodes(1) as (net, found):
+        net.named.clear()
+        await net.advance(LEASE_MS)
+        assert found[0].complete
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_resolver_that_fails_or_hangs_is_named_and_holds_nothing_up(hangs: bool) -> None:
+    async with nodes(2) as (net, found):
+        await net.advance(LEASE_MS)
+        net.resolver_hangs, net.resolver_trouble = hangs, NameTrouble("It is down.")
+        await net.advance(3_500)
+        assert found[0].sources["peers.test:80"].reason is SourceReason.DNS_FAILED
+        await found[0].put("a")
+        assert found[1].listed == ["a"]
+        net.resolver_hangs, net.resolver_trouble = False, None
+        await net.advance(2_000)
+        assert found[0].complete
+
+
+async def test_whatever_a_resolver_does_ends_no_instance() -> None:
+    async with nodes(1) as (net, found):
+        net.resolver_trouble = ZeroDivisionError("what is that?")
+        await net.advance(5_000)
+        assert found[0].running
+        assert "ZeroDivisionError" in str(found[0].sources["peers.test:80"].detail)
+
+
+async def test_an_address_that_comes_or_goes_is_followed_within_two_seconds() -> None:
+    async with nodes(1) as (net, found):
+        await net.advance(LEASE_MS)
+        other = await Node(net, "10.0.0.7:80", "other").start()
+        await other.put("x")
+        await net.advance(2_000)
+        assert found[0].listed == ["x"]
+        await other.kill()
+        net.named.discard(other.address)
+        await net.advance(LEASE_MS + 2_000)
+        assert found[0].complete
+        assert other.address not in found[0].sources
+        net.asked.clear()
+        await net.advance(2_000)
+        assert other.address not in {address for address, _ in net.asked}
+
+
+async def test_fewer_instances_than_are_expected_are_said_to_be_missing() -> None:
+    async with nodes(2, expect=3) as (net, found):
+        await net.advance(LEASE_MS)
+        assert found[0].troubles == {"peers.test:80": "peers_missing"}
+        await Node(net, "10.0.0.3:80", "third").start()
+        await net.advance(2_000)
+        assert found[0].complete
+
+
+async def test_a_peer_that_accepts_no_credentials_is_named_so() -> None:
+    async with nodes(2) as (net, found):
+        net.trouble[found[0].address] = PeerTrouble(SourceReason.FORBIDDEN, "No.")
+        await found[0].kill()
+        await Node(net, found[0].address, "again").start()
+        await net.advance(4_000)
+        source = found[1].sources[found[0].address]
+        assert (source.state, source.reason, source.detail) == (SourceState.STALE, SourceReason.FORBIDDEN, "No.")
+
+
+async def test_renewals_go_together_and_changes_at_once() -> None:
+    async with nodes(2) as (net, found):
+        for number in range(50):
+            await found[0].put(f"{number}")
+        found[0].notes.messages.clear()
+        for number in range(50):
+            await found[0].put(f"{number}")
+        assert found[0].notes.messages == []
+        await net.advance(250)
+        told = found[0].notes.messages.count(("out", "batch"))
+        assert 1 <= told <= 2, "once to the peer, and perhaps to itself"
+        await found[0].put("0", weight=7)
+        assert found[0].notes.messages.count(("out", "batch")) == told + 1
+        assert max(found[1].notes.lags_ms) <= 300
+
+
+async def test_many_pools_come_in_short_messages_and_all_arrive() -> None:
+    async with nodes(1) as (net, found):
+        for number in range(500):
+            await found[0].store.put(registration(f"{number:03}", "r"))
+        other = await Node(net, "10.0.0.2:80", "other").start()
+        await net.advance(2_000)
+        assert len(other.listed) == 500
+        assert other.notes.messages.count(("in", "list")) == 20
+        assert other.notes.messages.count(("in", "batch")) >= 20
+
+
+async def test_a_pause_of_one_instance_loses_no_pool_anywhere() -> None:
+    async with nodes(2) as (net, found):
+        await keep_alive(net, (found[0], "a"), (found[1], "b"), for_ms=20_000)
+        net.clock.jump(60_000)
+        await net.advance(500)
+        await keep_alive(net, (found[0], "a"), (found[1], "b"), for_ms=20_000)
+        assert [node.listed for node in found] == [["a", "b"]] * 2
+        for node in found:
+            assert not [change for change in node.changes if change.kind == "removed"]
+
+
+async def test_nothing_is_left_of_a_store_that_was_ended() -> None:
+    before = asyncio.all_tasks()
+    async with nodes(3) as (net, _):
+        await net.advance(7_000)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_relay_that_hops_at_every_heartbeat_is_one_pool_and_no_event() -> None:
+    async with nodes(3) as (net, found):
+        await found[0].put("a")
+        for beat in range(20):
+            await net.advance(HEARTBEAT_MS)
+            await found[beat % 3].put("a")
+        for node in found:
+            assert [f"{change.kind}" for change in node.changes if change.kind != "completeness"] == ["added"]
+            assert node.catalog.conflicts() == {}
+
+
+async def test_a_split_that_heals_brings_nothing_back_and_loses_nothing() -> None:
+    async with nodes(2) as (net, found):
+        await keep_alive(net, (found[0], "a"), (found[0], "b"), (found[1], "c"), for_ms=20_000)
+        net.cut(found[0].address)
+        await found[0].leave("a", "r")
+        for _ in range(3):
+            await found[0].put("b")
+            await found[1].put("c")
+            await net.advance(HEARTBEAT_MS)
+        assert (found[0].listed, found[1].listed) == (["b"], ["c"])
+        net.heal()
+        await net.advance(2_000)
+        assert [node.listed for node in found] == [["b", "c"]] * 2
+        assert [node.complete for node in found] == [True] * 2
+        added = [change.after.key.dgd_name for change in found[1].changes if change.kind == "added"]
+        assert added.count("a") == 1
+
+
+async def test_while_a_stream_is_tried_beside_reading_no_word_is_missing() -> None:
+    async with nodes(2) as (net, found):
+        await net.advance(LEASE_MS)
+        net.no_streams.update(node.address for node in found)
+        net.cut(found[0].address)
+        await net.advance(4_000)
+        net.heal()
+        await net.advance(2_000)
+        for number in range(25):
+            assert found[1].complete
+            await found[0].put("a", weight=number)
+            await net.advance(1_200)
+            pool = found[1].catalog.pools.get(key("a"))
+            assert pool is not None
+            assert pool.document["weight"] == number
