@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.identity.key_endpoint import UrlKeySet
-from poolmuster.identity.service_accounts import ServiceAccounts
+from poolmuster.auth.jwks_url import UrlKeySet
+from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
 from poolmuster.platform.clock import SystemClock
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer

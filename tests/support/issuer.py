@@ -9,8 +9,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import AllowedPrivateKeys, get_default_algorithms
 
-from poolmuster.identity.key_sets import KeySet, _noop
-from poolmuster.identity.signing_keys import parse_signing_keys
+from poolmuster.auth.jwk import parse_signing_keys
+from poolmuster.auth.jwks import KeySet, _noop
 from poolmuster.ports.clock import Clock
 
 ISSUER = "https://issuer.example"

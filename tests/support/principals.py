@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from poolmuster.identity.credentials_file import credentials_line
-from poolmuster.identity.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import credentials_line
+from poolmuster.auth.tokens import digest_of, new_token
 from poolmuster.model.access import Role
 
 CLUSTER = "c"

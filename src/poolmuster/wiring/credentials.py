@@ -7,14 +7,14 @@ from typing import Any
 
 import structlog
 
+from poolmuster.auth.authenticator import CredentialAuthenticator
+from poolmuster.auth.credentials_file import ParsedCredentials as CredentialsFile
+from poolmuster.auth.credentials_file import parse_credentials
+from poolmuster.auth.credentials_lint import changes, warnings
+from poolmuster.auth.file_reloader import FileReloader, WatchedEntry
+from poolmuster.auth.jwks_source import open_key_set
+from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.httpd.tls import TlsFiles
-from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import ParsedCredentials as CredentialsFile
-from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.identity.credentials_report import changes, warnings
-from poolmuster.identity.key_source import open_key_set
-from poolmuster.identity.service_accounts import ServiceAccounts
-from poolmuster.identity.upkeep import FileReloader, WatchedEntry
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import WatchedFiles
 from poolmuster.ports.clock import Clock

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from poolmuster.auth.authenticator import CredentialAuthenticator
+from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.httpd.gate import Authorizer
-from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import parse_credentials
 from poolmuster.model.access import Role
 from poolmuster.model.address import Address
 from poolmuster.sources.peers.dns import ServiceName

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from poolmuster.auth.credentials_file import parse_credentials
+from poolmuster.auth.tokens import digest_of
 from poolmuster.cli.main import cli
-from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.identity.tokens import digest_of
 from poolmuster.model.access import TokenCredential
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from poolmuster.auth.authenticator import CredentialAuthenticator
+from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.httpd.gate import AccessPolicy, Authorizer
 from poolmuster.httpd.refusals import AuthFailureLog
-from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import parse_credentials
 from poolmuster.model.access import AuthFailure, Role
 from poolmuster.relay.app import relay_apps
 from tests.support.clock import ManualClock

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from poolmuster.auth.jwks import KeySet
 from poolmuster.httpd.limits import HttpLimits
-from poolmuster.identity.key_sets import KeySet
 from poolmuster.model.address import Address
 from poolmuster.wiring.front import Listener
 from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError

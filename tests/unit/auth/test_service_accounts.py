@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from poolmuster.identity.account_token import TOKEN_LIMIT, parse_service_account_token
-from poolmuster.identity.service_accounts import CLOCK_SLACK_MS
+from poolmuster.auth.service_account_token import TOKEN_LIMIT, parse_service_account_token
+from poolmuster.auth.service_accounts import CLOCK_SLACK_MS
 from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
 from tests.support.issuer import ACCOUNT, AUDIENCE, ISSUER, NAMESPACE, Issuer, private_key
-from tests.unit.identity.accounts import World
+from tests.unit.auth.accounts import World
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 
-from poolmuster.identity.account_token import ServiceAccountToken, parse_service_account_token
-from poolmuster.identity.key_sets import KeySet
-from poolmuster.identity.signing_keys import SigningKey
-from poolmuster.identity.verification_budget import Mark, RejectedTokenCache, VerificationBudget
+from poolmuster.auth.jwk import SigningKey
+from poolmuster.auth.jwks import KeySet
+from poolmuster.auth.rate_limit import Mark, RejectedTokenCache, VerificationBudget
+from poolmuster.auth.service_account_token import ServiceAccountToken, parse_service_account_token
 from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
 from poolmuster.ports.clock import Clock
 

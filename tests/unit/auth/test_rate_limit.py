@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 
-from poolmuster.identity import verification_budget
-from poolmuster.identity.verification_budget import RejectedTokenCache, TokenBucket, VerificationBudget
+from poolmuster.auth import rate_limit as verification_budget
+from poolmuster.auth.rate_limit import RejectedTokenCache, TokenBucket, VerificationBudget
 from poolmuster.model.access import AuthenticationError, AuthFailure
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, b64
-from tests.unit.identity.accounts import World
+from tests.unit.auth.accounts import World
 
 COST_US = 70
 BURST = 20_000 // COST_US + 1

@@ -1,7 +1,7 @@
 """What is told about a credentials file that can be read."""
 
-from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.identity.credentials_report import changes, warnings
+from poolmuster.auth.credentials_file import parse_credentials
+from poolmuster.auth.credentials_lint import changes, warnings
 
 FILE = """
 token = {sha256 = "AA", roles = ["read"]}

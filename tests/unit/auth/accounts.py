@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from poolmuster.identity.service_accounts import ServiceAccounts
-from poolmuster.identity.verification_budget import VerificationBudget
+from poolmuster.auth.rate_limit import VerificationBudget
+from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, AUDIENCE, NAMESPACE, GivenKeys, Issuer

@@ -13,7 +13,7 @@ from jwt.utils import der_to_raw_signature, raw_to_der_signature
 
 from poolmuster.model.access import AuthenticationError, AuthFailure
 from tests.support.issuer import ISSUER, Issuer, b64, private_key, public_jwk, sign
-from tests.unit.identity.accounts import World
+from tests.unit.auth.accounts import World
 
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 

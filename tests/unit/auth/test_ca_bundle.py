@@ -4,7 +4,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from poolmuster.identity.anchors import ANCHORS_REMEMBERED, intern, not_after_ms, read_authorities
+from poolmuster.auth.ca_bundle import ANCHORS_REMEMBERED, intern, not_after_ms, read_authorities
 from poolmuster.model.errors import InvalidInput
 from tests.support.pki import DAY, Authority, from_now, of_no_version, pem_of
 

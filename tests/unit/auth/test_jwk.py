@@ -10,7 +10,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from jwt import PyJWK
 from jwt.utils import to_base64url_uint
 
-from poolmuster.identity.signing_keys import KEYS_LIMIT, SET_LIMIT_BYTES, SigningKeys, parse_signing_keys
+from poolmuster.auth.jwk import KEYS_LIMIT, SET_LIMIT_BYTES, SigningKeys, parse_signing_keys
 from poolmuster.model.errors import InvalidInput
 from tests.support.issuer import b64, private_key, public_jwk, sign
 
@@ -203,5 +203,5 @@ def test_a_kind_of_key_that_the_cryptography_of_this_machine_leaves_out_spoils_n
             raise UnsupportedAlgorithm("ed25519 is not supported by this version of OpenSSL")
         return PyJWK(members, algorithm=algorithm)
 
-    monkeypatch.setattr("poolmuster.identity.signing_keys.PyJWK", built)
+    monkeypatch.setattr("poolmuster.auth.jwk.PyJWK", built)
     assert "its numbers make no key" in unusable(public_jwk(private_key("EdDSA"), "EdDSA", kid="a"))

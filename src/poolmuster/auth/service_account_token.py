@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from poolmuster.identity.signing_keys import ALGORITHMS, KEY_ID_LIMIT
+from poolmuster.auth.jwk import ALGORITHMS, KEY_ID_LIMIT
 from poolmuster.model import strict_json
 from poolmuster.model.access import AuthenticationError, AuthFailure
 from poolmuster.model.errors import InvalidInput

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.identity.tokens import digest_of, new_token
+from poolmuster.auth.authenticator import CredentialAuthenticator
+from poolmuster.auth.credentials_file import parse_credentials
+from poolmuster.auth.tokens import digest_of, new_token
 from poolmuster.model.access import AuthenticationError, AuthFailure, CertificateCredential, ServiceAccountCredential
 from poolmuster.ports.authenticator import AuthContext
 from tests.support.clock import ManualClock
@@ -205,7 +205,7 @@ def test_what_was_proved_is_judged_again_and_not_proved_again(world: World) -> N
 def test_what_is_remembered_is_bounded_and_never_what_was_presented(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poolmuster.identity.authenticator.REMEMBERED", 3)
+    monkeypatch.setattr("poolmuster.auth.authenticator.REMEMBERED", 3)
     tokens = [new_token() for _ in range(5)]
     world.write("".join(line(f"p{number}", token) for number, token in enumerate(tokens)))
     first: AuthContext = world.auth.authenticate(bearer(tokens[0]), None)

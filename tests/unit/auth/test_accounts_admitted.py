@@ -2,9 +2,9 @@
 
 import pytest
 
-from poolmuster.identity.authenticator import CredentialAuthenticator
-from poolmuster.identity.credentials_file import parse_credentials
-from poolmuster.identity.service_accounts import ServiceAccounts
+from poolmuster.auth.authenticator import CredentialAuthenticator
+from poolmuster.auth.credentials_file import parse_credentials
+from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.model.access import AuthenticationError, AuthFailure
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, AUDIENCE, ISSUER, NAMESPACE, GivenKeys, Issuer

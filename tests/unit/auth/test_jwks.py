@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.identity.key_endpoint import UrlKeySet
-from poolmuster.identity.key_sets import FileKeySet
-from poolmuster.identity.key_source import check_key_url, open_key_set
-from poolmuster.identity.key_trouble import meaning_of_error
+from poolmuster.auth.jwks import FileKeySet
+from poolmuster.auth.jwks_errors import meaning_of_error
+from poolmuster.auth.jwks_source import check_key_url, open_key_set
+from poolmuster.auth.jwks_url import UrlKeySet
 from poolmuster.model.errors import InvalidInput
 from tests.support.clock import ManualClock
 from tests.support.issuer import ISSUER, Issuer

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from poolmuster.identity.key_endpoint import UrlKeySet
-from poolmuster.identity.key_sets import FileKeySet, KeySet, _noop
+from poolmuster.auth.jwks import FileKeySet, KeySet, _noop
+from poolmuster.auth.jwks_url import UrlKeySet
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from poolmuster.identity.credentials_file import ParsedCredentials
+from poolmuster.auth.credentials_file import ParsedCredentials
 
 
 def changes(before: ParsedCredentials, after: ParsedCredentials) -> dict[str, list[str]]:

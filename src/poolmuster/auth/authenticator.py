@@ -11,8 +11,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 
-from poolmuster.identity.credentials_file import Account, ParsedCredentials
-from poolmuster.identity.tokens import digest_of
+from poolmuster.auth.credentials_file import Account, ParsedCredentials
+from poolmuster.auth.tokens import digest_of
 from poolmuster.model.access import (
     AuthenticationError,
     AuthFailure,

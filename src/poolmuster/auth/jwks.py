@@ -1,4 +1,4 @@
-"""The signing keys of each issuer as they are known now: a file's, or (`poolmuster.identity.key_endpoint`) a URL's."""
+"""The signing keys of each issuer as they are known now: a file's, or (`poolmuster.auth.jwks_url`) a URL's."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from poolmuster.identity.signing_keys import TOLD_LIMIT, SigningKey, SigningKeys, parse_signing_keys
+from poolmuster.auth.jwk import TOLD_LIMIT, SigningKey, SigningKeys, parse_signing_keys
 from poolmuster.platform.files import WatchedFiles
 from poolmuster.platform.threads import run_in_daemon_thread
 from poolmuster.ports.clock import Clock

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import aiohttp
 import structlog
 
-from poolmuster.identity.key_sets import KeySet, _noop
-from poolmuster.identity.key_trouble import meaning_of_error, meaning_of_status
-from poolmuster.identity.signing_keys import SET_LIMIT_BYTES, parse_signing_keys
+from poolmuster.auth.jwk import SET_LIMIT_BYTES, parse_signing_keys
+from poolmuster.auth.jwks import KeySet, _noop
+from poolmuster.auth.jwks_errors import meaning_of_error, meaning_of_status
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import WatchedFiles, parse_token
 from poolmuster.platform.resolver import Resolver
@@ -46,7 +46,7 @@ class UrlKeySet(KeySet):
 
     ``ca_file`` names the authorities that may vouch for it, in the system's place; ``token_file`` a bearer token that
     is sent to it, and to nobody else. Both are read again before each fetch; the first reading is at once. Raises
-    `InvalidInput` where one of them cannot be used. `poolmuster.identity.key_source` tells which URLs will do.
+    `InvalidInput` where one of them cannot be used. `poolmuster.auth.jwks_source` tells which URLs will do.
 
     How long others may keep the answer (``Cache-Control``) is not heeded: a key that is withdrawn must stop counting.
     """

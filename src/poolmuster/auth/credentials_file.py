@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from poolmuster.identity.tokens import PREFIX
+from poolmuster.auth.tokens import PREFIX
 from poolmuster.model.access import (
     AuthenticationError,
     AuthFailure,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.identity.credentials_file import ParsedCredentials, credentials_line, parse_credentials
-from poolmuster.identity.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import ParsedCredentials, credentials_line, parse_credentials
+from poolmuster.auth.tokens import digest_of, new_token
 from poolmuster.model.access import (
     AuthenticationError,
     AuthFailure,
