@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import structlog
 
-from poolmuster.httpd.protocol import BoundedProtocol
+from poolmuster.http.protocol import BoundedProtocol
 from tests.support.parts import OPENSSL
 from tests.support.pki import Authority
 from tests.support.tls_client import LAST, ByHand, by_hand

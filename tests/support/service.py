@@ -12,9 +12,9 @@ from starlette.types import Message, Scope
 
 from poolmuster.api.app import ApiLimits, build_apps
 from poolmuster.api.metrics import Metrics
-from poolmuster.httpd.gate import AccessPolicy, Authorizer
-from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.refusals import AuthFailureLog
+from poolmuster.http.auth import AccessPolicy, Authorizer
+from poolmuster.http.auth_log import AuthFailureLog
+from poolmuster.http.limits import HttpCounters
 from poolmuster.model.key import PoolKey
 from poolmuster.wiring.serve import build_instance
 from poolmuster.wiring.settings import ServeLimits, ServeSettings

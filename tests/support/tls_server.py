@@ -12,9 +12,9 @@ from typing import Any
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from poolmuster.httpd.limits import HttpLimits
-from poolmuster.httpd.server import HttpServer, bind
-from poolmuster.httpd.tls import TlsFiles
+from poolmuster.http.limits import HttpLimits
+from poolmuster.http.server import HttpServer, bind
+from poolmuster.http.tls import TlsFiles
 from poolmuster.model.access import CertificateCredential
 from tests.support.pki import Authority, Issued
 

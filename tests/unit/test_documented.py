@@ -11,7 +11,7 @@ from poolmuster.api.openapi import document
 from poolmuster.cli.ending import ExitCode
 from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
 from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup, Option
-from poolmuster.httpd.limits import HttpLimits
+from poolmuster.http.limits import HttpLimits
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH
 from poolmuster.wiring.front import Listener

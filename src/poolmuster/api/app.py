@@ -15,13 +15,13 @@ from poolmuster.api.pages import page_routes
 from poolmuster.api.peers import PeerHandlers
 from poolmuster.api.pools import PoolHandlers
 from poolmuster.api.watch import Watch
-from poolmuster.httpd.gate import AccessPolicy, Authorizer
-from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.paths import PathRouter
-from poolmuster.httpd.probes import Readiness, live
-from poolmuster.httpd.problems import Headers
-from poolmuster.httpd.resource import Endpoint
-from poolmuster.httpd.shell import ErrorMiddleware
+from poolmuster.http.auth import AccessPolicy, Authorizer
+from poolmuster.http.endpoint import Endpoint
+from poolmuster.http.errors import ErrorMiddleware
+from poolmuster.http.health import Readiness, live
+from poolmuster.http.limits import HttpCounters
+from poolmuster.http.problems import Headers
+from poolmuster.http.router import PathRouter
 from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound
 from poolmuster.service.instance import Instance

@@ -13,8 +13,8 @@ from poolmuster.api.lists import ListCache
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.query import check_known, parameters, single
 from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
-from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.probes import exposition
+from poolmuster.http.health import exposition
+from poolmuster.http.limits import HttpCounters
 from poolmuster.model.errors import FieldError, InvalidInput, Unavailable
 from poolmuster.model.key import PoolKey
 from poolmuster.model.selector import FILTERS, parse_selector

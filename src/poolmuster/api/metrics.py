@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from poolmuster.api.tally import RegistrationCounter
-from poolmuster.httpd.limits import HttpCounters
+from poolmuster.http.limits import HttpCounters
 from poolmuster.model.change import Change
 from poolmuster.service.instance import Instance
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from poolmuster.api.openapi import document
-from poolmuster.httpd.resource import Endpoint, Handler
+from poolmuster.http.endpoint import Endpoint, Handler
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }

@@ -12,8 +12,8 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.query import check_known, parameters, single
-from poolmuster.httpd.gate import Authorizer
-from poolmuster.httpd.refusals import client_of
+from poolmuster.http.auth import Authorizer
+from poolmuster.http.auth_log import client_of
 from poolmuster.model.access import Role
 from poolmuster.model.errors import FieldError, InvalidInput, Unavailable
 from poolmuster.ports.authenticator import AuthContext

@@ -14,9 +14,9 @@ from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import accepts_gzip, etag_matches
 from poolmuster.api.query import check_known, list_query, parameters, single
 from poolmuster.api.shapes import OnePool, pool_of
-from poolmuster.httpd.gate import Authorizer
-from poolmuster.httpd.refusals import client_of
-from poolmuster.httpd.resource import read_json_body
+from poolmuster.http.auth import Authorizer
+from poolmuster.http.auth_log import client_of
+from poolmuster.http.endpoint import read_json_body
 from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
 from poolmuster.model.errors import FieldError, InvalidInput, NotFound
 from poolmuster.model.key import PoolKey, check_key

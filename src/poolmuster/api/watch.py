@@ -17,8 +17,8 @@ from poolmuster.api.lists import ListCache
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import header, preferred
 from poolmuster.api.query import ListQuery, list_query
-from poolmuster.httpd.gate import Authorizer
-from poolmuster.httpd.refusals import client_of
+from poolmuster.http.auth import Authorizer
+from poolmuster.http.auth_log import client_of
 from poolmuster.model.access import Principal, Role
 from poolmuster.model.errors import LimitReached, NotAcceptable, Unauthenticated, Unavailable
 from poolmuster.ports.authenticator import AuthContext

@@ -17,10 +17,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from poolmuster.httpd.limits import HttpLimits
-from poolmuster.httpd.resource import Endpoint, read_json_body
-from poolmuster.httpd.server import HttpServer, bind
-from poolmuster.httpd.shell import ErrorMiddleware
+from poolmuster.http.endpoint import Endpoint, read_json_body
+from poolmuster.http.errors import ErrorMiddleware
+from poolmuster.http.limits import HttpLimits
+from poolmuster.http.server import HttpServer, bind
 from poolmuster.model.errors import InvalidInput, NotFound
 
 BODY_LIMIT_BYTES = 1024 * 1024

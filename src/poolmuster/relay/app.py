@@ -12,10 +12,10 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster import __version__
-from poolmuster.httpd.gate import AccessPolicy
-from poolmuster.httpd.probes import Readiness, exposition, live
-from poolmuster.httpd.resource import Endpoint
-from poolmuster.httpd.shell import ErrorMiddleware
+from poolmuster.http.auth import AccessPolicy
+from poolmuster.http.endpoint import Endpoint
+from poolmuster.http.errors import ErrorMiddleware
+from poolmuster.http.health import Readiness, exposition, live
 from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound, Unavailable
 from poolmuster.relay.crew import AgentSupervisor

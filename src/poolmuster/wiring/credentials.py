@@ -14,7 +14,7 @@ from poolmuster.auth.credentials_lint import changes, warnings
 from poolmuster.auth.file_reloader import FileReloader, WatchedEntry
 from poolmuster.auth.jwks_source import open_key_set
 from poolmuster.auth.service_accounts import ServiceAccounts
-from poolmuster.httpd.tls import TlsFiles
+from poolmuster.http.tls import TlsFiles
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import WatchedFiles
 from poolmuster.ports.clock import Clock

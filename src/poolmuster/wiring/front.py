@@ -9,11 +9,11 @@ import structlog
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from poolmuster.httpd.gate import AccessPolicy, Authorizer
-from poolmuster.httpd.limits import HttpCounters, HttpLimits
-from poolmuster.httpd.problems import Headers
-from poolmuster.httpd.refusals import AuthFailureLog
-from poolmuster.httpd.server import HttpServer, bind
+from poolmuster.http.auth import AccessPolicy, Authorizer
+from poolmuster.http.auth_log import AuthFailureLog
+from poolmuster.http.limits import HttpCounters, HttpLimits
+from poolmuster.http.problems import Headers
+from poolmuster.http.server import HttpServer, bind
 from poolmuster.model.address import Address
 from poolmuster.ports.clock import Clock
 from poolmuster.wiring.credentials import AuthSetup
@@ -123,7 +123,7 @@ class Listener:
             server.drain()
 
     async def stop(self, grace_s: float) -> None:
-        """Stop listening; see `poolmuster.httpd.server.HttpServer.stop`. Health is answered until the end."""
+        """Stop listening; see `poolmuster.http.server.HttpServer.stop`. Health is answered until the end."""
         main, *health = self._servers
         await main.stop(grace_s)
         for server in health:

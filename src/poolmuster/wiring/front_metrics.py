@@ -8,8 +8,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from poolmuster.auth.service_accounts import ServiceAccounts
-from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.tls import TlsFiles
+from poolmuster.http.limits import HttpCounters
+from poolmuster.http.tls import TlsFiles
 from poolmuster.model.access import AuthFailure
 from poolmuster.wiring.credentials import AuthSetup
 

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import USER_AGENT, open_session
-from poolmuster.httpd.limits import HttpLimits
+from poolmuster.http.limits import HttpLimits
 from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.agent import Agent

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from poolmuster.httpd.limits import HttpLimits
+from poolmuster.http.limits import HttpLimits
 from poolmuster.model.address import Address
 from poolmuster.model.wire import RouterReplica
 from poolmuster.service.registrar import RegistrarLimits

@@ -11,8 +11,8 @@ from poolmuster.api.lists import POOLS_A_PIECE
 from poolmuster.api.openapi import document
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import ParsedCredentials, parse_credentials
-from poolmuster.httpd.gate import Authorizer
-from poolmuster.httpd.refusals import AuthFailureLog
+from poolmuster.http.auth import Authorizer
+from poolmuster.http.auth_log import AuthFailureLog
 from poolmuster.model.access import AuthFailure, Role
 from poolmuster.model.key import PoolKey
 from poolmuster.wiring.settings import ServeLimits

@@ -7,7 +7,7 @@ import pytest
 
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import parse_credentials
-from poolmuster.httpd.gate import Authorizer
+from poolmuster.http.auth import Authorizer
 from poolmuster.model.access import Role
 from poolmuster.model.address import Address
 from poolmuster.sources.peers.dns import ServiceName

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from poolmuster.httpd.gate import AccessPolicy, Authorizer
+from poolmuster.http.auth import AccessPolicy, Authorizer
 from poolmuster.relay.app import relay_apps
 from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.heartbeat import HeartbeatFailed, HeartbeatRefused

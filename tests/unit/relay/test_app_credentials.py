@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import parse_credentials
-from poolmuster.httpd.gate import AccessPolicy, Authorizer
-from poolmuster.httpd.refusals import AuthFailureLog
+from poolmuster.http.auth import AccessPolicy, Authorizer
+from poolmuster.http.auth_log import AuthFailureLog
 from poolmuster.model.access import AuthFailure, Role
 from poolmuster.relay.app import relay_apps
 from tests.support.clock import ManualClock

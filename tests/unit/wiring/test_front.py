@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from poolmuster.auth.jwks import KeySet
-from poolmuster.httpd.limits import HttpLimits
+from poolmuster.http.limits import HttpLimits
 from poolmuster.model.address import Address
 from poolmuster.wiring.front import Listener
 from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from poolmuster.httpd.turns import HandshakeQueue
+from poolmuster.http.handshake_queue import HandshakeQueue
 
 
 async def started(turns: HandshakeQueue, *clients: str) -> tuple[list[str], list["asyncio.Task[None]"]]:

@@ -15,10 +15,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from poolmuster.httpd.exchange import RequestResponseCycle
-from poolmuster.httpd.limits import HttpCounters, HttpLimits
-from poolmuster.httpd.problems import BAD_REQUEST, Headers, raw_response
-from poolmuster.httpd.tls import TlsInfo
+from poolmuster.http.cycle import RequestResponseCycle
+from poolmuster.http.limits import HttpCounters, HttpLimits
+from poolmuster.http.problems import BAD_REQUEST, Headers, raw_response
+from poolmuster.http.tls import TlsInfo
 from poolmuster.model.errors import HeadersTooLarge, PoolmusterError, RequestTimeout, Unavailable
 
 ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}

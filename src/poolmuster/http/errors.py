@@ -7,10 +7,10 @@ from functools import lru_cache
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from poolmuster.httpd.hosts import host_of, is_loopback
-from poolmuster.httpd.limits import HttpCounters
-from poolmuster.httpd.problems import Headers, problem_response
-from poolmuster.httpd.refusals import AuthFailureLog
+from poolmuster.http.auth_log import AuthFailureLog
+from poolmuster.http.limits import HttpCounters
+from poolmuster.http.problems import Headers, problem_response
+from poolmuster.http.trusted_host import host_of, is_loopback
 from poolmuster.model.errors import BodyTooLarge, Forbidden, MisdirectedHost, PoolmusterError, Unauthenticated
 from poolmuster.model.source import SourceInfo
 

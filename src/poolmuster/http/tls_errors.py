@@ -3,7 +3,7 @@
 import ssl
 from typing import NamedTuple
 
-from poolmuster.httpd.limits import HandshakeFailure
+from poolmuster.http.limits import HandshakeFailure
 
 HTTP_REASONS = frozenset({"HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
 NO_TLS_REASONS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_TOO_SMALL", "BAD_RECORD_TYPE"})

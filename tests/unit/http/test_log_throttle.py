@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.httpd.throttled import LogThrottle
+from poolmuster.http.log_throttle import LogThrottle
 
 
 def test_the_first_is_told_and_then_one_an_interval_with_the_number_left_out() -> None:

@@ -4,8 +4,8 @@ import ssl
 
 import pytest
 
-from poolmuster.httpd.handshake import failure_of
-from poolmuster.httpd.limits import HandshakeFailure
+from poolmuster.http.limits import HandshakeFailure
+from poolmuster.http.tls_errors import failure_of
 
 
 def openssl(reason: str | None) -> ssl.SSLError:

@@ -10,13 +10,13 @@ from typing import Any
 
 import structlog
 
-from poolmuster.httpd.handshake import GONE, TIMED_OUT, Failure, failure_of
-from poolmuster.httpd.limits import HandshakeFailure, HttpCounters, HttpLimits
-from poolmuster.httpd.protocol import BoundedProtocol
-from poolmuster.httpd.refusals import shown_address
-from poolmuster.httpd.throttled import LogThrottle
-from poolmuster.httpd.tls import TlsInfo, TlsSource
-from poolmuster.httpd.turns import HandshakeQueue
+from poolmuster.http.auth_log import shown_address
+from poolmuster.http.handshake_queue import HandshakeQueue
+from poolmuster.http.limits import HandshakeFailure, HttpCounters, HttpLimits
+from poolmuster.http.log_throttle import LogThrottle
+from poolmuster.http.protocol import BoundedProtocol
+from poolmuster.http.tls import TlsInfo, TlsSource
+from poolmuster.http.tls_errors import GONE, TIMED_OUT, Failure, failure_of
 
 SHUTDOWN_S = 24 * 3600.0
 """asyncio's own limit on a connection's end would cut off an answer that is read slowly: `BoundedProtocol.sweep` sees

@@ -6,7 +6,7 @@ from collections import Counter
 import structlog
 from starlette.types import Scope
 
-from poolmuster.httpd.throttled import LogThrottle
+from poolmuster.http.log_throttle import LogThrottle
 from poolmuster.model.access import AuthenticationError, AuthFailure
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.ports.clock import Clock

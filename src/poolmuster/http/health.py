@@ -7,7 +7,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from poolmuster.httpd.gate import Authorizer
+from poolmuster.http.auth import Authorizer
 from poolmuster.model.errors import Unavailable
 
 

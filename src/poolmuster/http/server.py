@@ -9,11 +9,11 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from poolmuster.httpd.door import TlsListener
-from poolmuster.httpd.limits import HttpCounters, HttpLimits
-from poolmuster.httpd.problems import Headers
-from poolmuster.httpd.protocol import BoundedProtocol, protocol_factory
-from poolmuster.httpd.tls import TlsSource
+from poolmuster.http.limits import HttpCounters, HttpLimits
+from poolmuster.http.problems import Headers
+from poolmuster.http.protocol import BoundedProtocol, protocol_factory
+from poolmuster.http.tls import TlsSource
+from poolmuster.http.tls_listener import TlsListener
 from poolmuster.model.address import Address
 
 SWEEP_S = 0.5

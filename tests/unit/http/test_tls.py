@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from poolmuster.auth.ca_bundle import CaBundle, read_authorities
-from poolmuster.httpd.tls import ServerTls, TlsFiles
+from poolmuster.http.tls import ServerTls, TlsFiles
 from poolmuster.model.errors import InvalidInput
 from tests.support.pki import DAY, Authority, from_now, of_no_version
 
