@@ -15,7 +15,7 @@ from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.registry.table_scan import EXPECTED_GAP_MS
-from poolmuster.service.projection import Catalog, Hooks
+from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.sources.memory import MemoryStore
 from poolmuster.sources.peers.node import PeerSettings
 from poolmuster.sources.peers.store import PeerStore

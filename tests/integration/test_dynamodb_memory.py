@@ -10,7 +10,7 @@ import pytest
 
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.registry.change_log import ChangeLog
-from poolmuster.service.projection import Catalog, Hooks
+from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.sources.dynamodb.items import live_item
 from tests.support.registrations import deregistration, registration
 from tests.support.table_server import Table

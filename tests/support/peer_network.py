@@ -10,7 +10,7 @@ from typing import Any, Self
 from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
 from poolmuster.registry.change_log import ChangeLog
-from poolmuster.service.projection import Catalog, Hooks
+from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.sources.peers.dns import ServiceName
 from poolmuster.sources.peers.errors import PeerRefused
 from poolmuster.sources.peers.instrumentation import PeerInstrumentation

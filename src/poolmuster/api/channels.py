@@ -14,8 +14,8 @@ from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import SourceInfo, is_complete
 from poolmuster.registry.filtering import filter_change
+from poolmuster.service.broadcaster import Subscriber
 from poolmuster.service.instance import Instance
-from poolmuster.service.publisher import Subscriber
 
 CHUNK_CHANGES = 256
 CHUNK_BYTES = 256 * 1024
@@ -52,7 +52,7 @@ class WatchGroup:
         self.members: set[Subscriber] = set()
 
     def subscribers(self) -> set[Subscriber]:
-        """Its watchers (`poolmuster.service.publisher.SubscriberGroup`)."""
+        """Its watchers (`poolmuster.service.broadcaster.SubscriberGroup`)."""
         return self.members
 
     def poll(self) -> bool:

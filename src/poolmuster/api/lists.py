@@ -19,8 +19,8 @@ from poolmuster.model.registration import DIGEST_BITS, Pool
 from poolmuster.model.selector import Selector
 from poolmuster.model.source import SourceKind, SourceState
 from poolmuster.registry.record_list import Page, RecordList
+from poolmuster.service.catalog import Completeness
 from poolmuster.service.instance import Instance
-from poolmuster.service.projection import Completeness
 
 ANSWERS_LIMIT = 64
 GZIP_FROM_BYTES = 1024

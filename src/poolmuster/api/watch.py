@@ -88,7 +88,7 @@ class Watcher:
         self.sent_ms = instance.clock.monotonic_ms()
 
     def wake(self) -> None:
-        """Look again (`poolmuster.service.publisher.Subscriber`)."""
+        """Look again (`poolmuster.service.broadcaster.Subscriber`)."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 

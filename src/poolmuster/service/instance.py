@@ -6,8 +6,8 @@ from poolmuster.model.wire import RouterReplica
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.replication_feed import ReplicationFeed
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.service.projection import Catalog
-from poolmuster.service.publisher import Publisher
+from poolmuster.service.broadcaster import Publisher
+from poolmuster.service.catalog import Catalog
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 

@@ -18,7 +18,7 @@ from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.model.wire import LeaseTerms, RegistrationResponse, RouterReplica
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.service.projection import Catalog
+from poolmuster.service.catalog import Catalog
 
 
 class RegistrarLimits(msgspec.Struct, frozen=True, kw_only=True):

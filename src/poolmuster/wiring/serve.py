@@ -23,9 +23,9 @@ from poolmuster.model.source import is_complete
 from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
 from poolmuster.registry.change_log import ChangeLog
+from poolmuster.service.broadcaster import Publisher
+from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.service.instance import Instance, InstanceInfo
-from poolmuster.service.projection import Catalog, Hooks
-from poolmuster.service.publisher import Publisher
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 from poolmuster.sources.peers.store import PeerStore

@@ -5,7 +5,7 @@ import asyncio
 from poolmuster.model.change import Change
 from poolmuster.model.key import PoolKey
 from poolmuster.registry.change_log import ChangeLog
-from poolmuster.service.projection import Catalog, Hooks
+from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.service.registrar import Registrar, RegistrarLimits
 from poolmuster.service.views import Views
 from poolmuster.sources.memory import MemoryStore

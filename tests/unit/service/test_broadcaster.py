@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from poolmuster.service.publisher import BATCH, KEEP_ALIVE_EVERY_MS, Publisher
+from poolmuster.service.broadcaster import BATCH, KEEP_ALIVE_EVERY_MS, Publisher
 from tests.support.clock import ManualClock
 
 

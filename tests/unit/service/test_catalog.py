@@ -3,7 +3,7 @@
 import pytest
 
 from poolmuster.model.change import DeregistrationReason, RemovalCause
-from poolmuster.service import projection as projection_module
+from poolmuster.service import catalog as projection_module
 from tests.support.registrations import deregistration, key, registration
 from tests.unit.service.parts import LEASE_MS, Parts
 
