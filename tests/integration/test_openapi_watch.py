@@ -12,7 +12,7 @@ import requests
 import schemathesis
 from hypothesis import given
 
-from poolmuster.api import shapes
+from poolmuster.api import schemas as shapes
 from poolmuster.model.wire import RegistrationResponse
 from tests.support.fuzzing import fuzzing
 from tests.support.ports import free_port

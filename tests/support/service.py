@@ -10,8 +10,8 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Message, Scope
 
-from poolmuster.api.app import ApiLimits, build_apps
 from poolmuster.api.metrics import Metrics
+from poolmuster.api.routes import ApiLimits, build_apps
 from poolmuster.http.auth import AccessPolicy, Authorizer
 from poolmuster.http.auth_log import AuthFailureLog
 from poolmuster.http.limits import HttpCounters

@@ -6,7 +6,7 @@ from itertools import islice
 
 import msgspec
 
-from poolmuster.api.shapes import (
+from poolmuster.api.schemas import (
     AddedEntry,
     ChangedEntry,
     ChangeEntry,

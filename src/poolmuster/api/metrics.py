@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from poolmuster.api.tally import RegistrationCounter
+from poolmuster.api.registration_metrics import RegistrationCounter
 from poolmuster.http.limits import HttpCounters
 from poolmuster.model.change import Change
 from poolmuster.service.instance import Instance

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from poolmuster import __version__
-from poolmuster.api import shapes
+from poolmuster.api import schemas as shapes
 from poolmuster.model.access import Role
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.registration import RELAY_ID_LIMIT, RegistrationDocument

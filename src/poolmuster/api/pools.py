@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.changes import change_entries
-from poolmuster.api.lists import GZIP_FROM_BYTES, ListCache, ListResponse
+from poolmuster.api.list_responses import GZIP_FROM_BYTES, ListCache, ListResponse
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import accepts_gzip, etag_matches
 from poolmuster.api.query import check_known, list_query, parameters, single
-from poolmuster.api.shapes import OnePool, pool_of
+from poolmuster.api.schemas import OnePool, pool_of
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
 from poolmuster.http.endpoint import read_json_body

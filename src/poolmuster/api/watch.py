@@ -12,11 +12,11 @@ from typing import Protocol
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from poolmuster.api.channels import WatchGroup
-from poolmuster.api.lists import ListCache
+from poolmuster.api.list_responses import ListCache
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.negotiation import header, preferred
 from poolmuster.api.query import ListQuery, list_query
+from poolmuster.api.watch_groups import WatchGroup
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
 from poolmuster.model.access import Principal, Role

@@ -15,8 +15,8 @@ import structlog
 import uvloop
 
 from poolmuster import __version__
-from poolmuster.api.app import ApiLimits, build_apps, service_headers
 from poolmuster.api.metrics import Metrics
+from poolmuster.api.routes import ApiLimits, build_apps, service_headers
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete

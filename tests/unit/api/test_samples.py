@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from poolmuster.api import shapes
+from poolmuster.api import schemas as shapes
 from poolmuster.api.openapi import SAMPLES, document
 from poolmuster.model.registration import RegistrationDocument
 from poolmuster.model.wire import Problem, RegistrationResponse

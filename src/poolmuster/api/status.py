@@ -9,10 +9,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.changes import stream_changes
-from poolmuster.api.lists import ListCache
+from poolmuster.api.list_responses import ListCache
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.query import check_known, parameters, single
-from poolmuster.api.shapes import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
+from poolmuster.api.schemas import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
 from poolmuster.http.health import exposition
 from poolmuster.http.limits import HttpCounters
 from poolmuster.model.errors import FieldError, InvalidInput, Unavailable

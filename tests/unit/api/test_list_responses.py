@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from poolmuster.api import lists as lists_module
+from poolmuster.api import list_responses as lists_module
 from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
 from tests.support.registrations import key
 from tests.support.service import Service, path_of, pools_of

@@ -8,12 +8,12 @@ import msgspec
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from poolmuster.api.lists import ListCache
-from poolmuster.api.meta import StatusHandlers
+from poolmuster.api.list_responses import ListCache
 from poolmuster.api.metrics import InstanceCollector, Metrics
 from poolmuster.api.pages import page_routes
 from poolmuster.api.peers import PeerHandlers
 from poolmuster.api.pools import PoolHandlers
+from poolmuster.api.status import StatusHandlers
 from poolmuster.api.watch import Watch
 from poolmuster.http.auth import AccessPolicy, Authorizer
 from poolmuster.http.endpoint import Endpoint

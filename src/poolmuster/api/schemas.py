@@ -2,7 +2,7 @@
 
 The handlers build these and the OpenAPI document is made from them, so that the two cannot drift apart. Where a pool
 is part of an answer it is sent as its canonical bytes and never built as an object: see `pool_of`. The events of the
-watch are written as bytes by `poolmuster.api.channels`; tests compare them with the types here.
+watch are written as bytes by `poolmuster.api.watch_groups`; tests compare them with the types here.
 """
 
 from typing import Any, cast

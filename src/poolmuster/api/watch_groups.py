@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from poolmuster.api.lists import ListCache, ListResponse
+from poolmuster.api.list_responses import ListCache, ListResponse
 from poolmuster.api.query import ListQuery
 from poolmuster.model.change import Change, ChangeKind
 from poolmuster.model.key import PoolKey
