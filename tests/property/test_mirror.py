@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.client.answers import Document
 from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
 from poolmuster.client.mirror import Mirror
+from poolmuster.client.responses import Document
 from poolmuster.model.key import PoolKey
 from poolmuster.model.strict_json import canonical
 

@@ -13,8 +13,8 @@ from poolmuster.cli.tables import show_json, show_table
 from poolmuster.cli.times import instant
 from poolmuster.cli.values import SECONDS
 from poolmuster.client import ApiResponse, AsyncClient, ClientSettings, Document
-from poolmuster.client.answers import key_of
 from poolmuster.client.api import Filters
+from poolmuster.client.responses import key_of
 
 COLUMNS = ("TIME", "CHANGE", "POOL", "CAUSE", "REASON", "DETAIL")
 

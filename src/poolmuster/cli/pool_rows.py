@@ -4,7 +4,7 @@ from typing import Any
 
 from poolmuster.cli.escape import key_text
 from poolmuster.client import Document
-from poolmuster.client.answers import key_of
+from poolmuster.client.responses import key_of
 
 TABLE = ("CLUSTER", "NAMESPACE", "NAME", "REGION", "MODELS")
 WIDE = (*TABLE, "ZONE", "ALIASES", "CONTEXT", "WEIGHT", "FRONTEND", "LABELS")

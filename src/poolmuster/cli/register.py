@@ -13,7 +13,7 @@ from poolmuster.cli.options import is_set, option, refuse_foreign
 from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import LABEL, URL, PairType
 from poolmuster.client import AsyncClient, ClientSettings, Document
-from poolmuster.client.answers import key_of
+from poolmuster.client.responses import key_of
 from poolmuster.model.wire import RegistrationResponse
 
 BY_FLAGS = "Registration by flags"

@@ -15,7 +15,7 @@ from poolmuster.cli.options import option
 from poolmuster.cli.tables import show_json, show_table
 from poolmuster.cli.times import duration
 from poolmuster.client import AsyncClient, ClientSettings, DiscoveryApi, Document
-from poolmuster.client.answers import key_of, read_sources
+from poolmuster.client.responses import key_of, read_sources
 from poolmuster.model.errors import PoolmusterError
 
 COLUMNS = ("INSTANCE", "STATE", "POOLS", "STORE", "LEASE", "WATCHERS", "CONFLICTS", "UPTIME", "VERSION", "REVISION")

@@ -15,7 +15,7 @@ from poolmuster.cli.pool_rows import model_names
 from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import KEY
 from poolmuster.client import AsyncClient, ClientSettings, Document
-from poolmuster.client.answers import key_of, read_sources
+from poolmuster.client.responses import key_of, read_sources
 from poolmuster.model.errors import NotFound
 from poolmuster.model.key import PoolKey
 from poolmuster.platform.clock import SystemClock

@@ -4,15 +4,15 @@
 instance by itself. Nothing else here is public.
 """
 
-from poolmuster.client.answers import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.api import DiscoveryApi
-from poolmuster.client.asynchronous import AsyncClient
+from poolmuster.client.async_client import AsyncClient
 from poolmuster.client.errors import InvalidResponse, NotReady, UnexpectedStatus, Unreachable
 from poolmuster.client.follow import Follower
 from poolmuster.client.mirror import Usable
+from poolmuster.client.responses import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Update, UpdateKind
-from poolmuster.client.synchronous import Client, SyncFollower, SyncSubscription
+from poolmuster.client.sync_client import Client, SyncFollower, SyncSubscription
 from poolmuster.client.transport import Session, open_session
 from poolmuster.model.errors import Forbidden, Unauthenticated
 

@@ -15,9 +15,9 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from poolmuster.client.answers import ApiResponse, Document, PoolList, RegisterResult, read_pool_list
 from poolmuster.client.errors import InvalidResponse, Unreachable, error_of
 from poolmuster.client.reading import read_body
+from poolmuster.client.responses import ApiResponse, Document, PoolList, RegisterResult, read_pool_list
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import Session, call_timeout, proxy_of
 from poolmuster.client.watch import WatchStream

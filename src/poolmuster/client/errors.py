@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from poolmuster.client.answers import SourceReport, read_sources
+from poolmuster.client.responses import SourceReport, read_sources
 from poolmuster.model.errors import (
     BodyTooLarge,
     FieldError,

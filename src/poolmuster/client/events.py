@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from poolmuster.client.answers import Document, SourceReport, key_of, read_sources
 from poolmuster.client.errors import InvalidResponse
+from poolmuster.client.responses import Document, SourceReport, key_of, read_sources
 from poolmuster.model.key import PoolKey
 
 EVENT_ID_LIMIT = 256

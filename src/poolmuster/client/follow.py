@@ -7,12 +7,12 @@ never gives up; whoever started it ends it.
 import random
 from contextlib import aclosing
 
-from poolmuster.client.answers import Document, SourceReport
 from poolmuster.client.catchup import CatchUp
 from poolmuster.client.endpoints import Endpoints
 from poolmuster.client.errors import NotReady, Unreachable
 from poolmuster.client.events import Closing, Event, MalformedEvent, Snapshot
 from poolmuster.client.mirror import Mirror, Usable
+from poolmuster.client.responses import Document, SourceReport
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Subscriptions, Update, UpdateKind
 from poolmuster.client.watch import WatchSource, read_events

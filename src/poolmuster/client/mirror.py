@@ -7,8 +7,8 @@ restart. They leave when the service says that they were removed, when its list 
 
 import msgspec
 
-from poolmuster.client.answers import Document, SourceReport
 from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
+from poolmuster.client.responses import Document, SourceReport
 from poolmuster.model.key import PoolKey
 from poolmuster.model.strict_json import canonical
 

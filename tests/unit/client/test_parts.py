@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.client.answers import key_of, read_pool_list, read_sources
 from poolmuster.client.api import pairs_of, pool_path
-from poolmuster.client.asynchronous import as_key, settings_of
+from poolmuster.client.async_client import as_key, settings_of
 from poolmuster.client.catchup import number_of
 from poolmuster.client.errors import InvalidResponse, NotReady, UnexpectedStatus, error_of
 from poolmuster.client.lines import LineSplitter
+from poolmuster.client.responses import key_of, read_pool_list, read_sources
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import open_session, proxy_of
 from poolmuster.model.errors import (

@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from poolmuster.client.answers import ApiResponse, PoolList
 from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
 from poolmuster.client.errors import may_be_answered_elsewhere
 from poolmuster.client.follow import Follower
+from poolmuster.client.responses import ApiResponse, PoolList
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.transport import Session, open_session
 from poolmuster.client.watch import WatchStream

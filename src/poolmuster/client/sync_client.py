@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from poolmuster.client.answers import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.api import Filters
-from poolmuster.client.asynchronous import AsyncClient
+from poolmuster.client.async_client import AsyncClient
 from poolmuster.client.follow import Follower
 from poolmuster.client.mirror import Usable
+from poolmuster.client.responses import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.subscription import Subscription, Update
 from poolmuster.model.key import PoolKey
