@@ -7,7 +7,8 @@ import structlog
 
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.discovery import Discovery
-from poolmuster.relay.facts import document_of
+from poolmuster.relay.document import document_of
+from poolmuster.relay.health import Finding, HealthState, Healthy, Unhealthy
 from poolmuster.relay.heartbeat import (
     DeregisterRequest,
     Heartbeat,
@@ -25,7 +26,6 @@ from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.probe import MODELS_LIMIT, ProbeAccess, Prober
 from poolmuster.relay.settings import OnExit, PoolSettings, ProbeSettings
 from poolmuster.relay.status import DiscoveryStatus, PoolCounts, RelayPoolStatus, ServerState, ServerStatus
-from poolmuster.relay.verdict import Finding, HealthState, Healthy, Unhealthy
 
 PROBE_JITTER = 0.1
 

@@ -18,8 +18,8 @@ from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.health import Readiness, exposition, live
 from poolmuster.model.access import Role
 from poolmuster.model.errors import NotFound, Unavailable
-from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.metrics import RelayCollector
+from poolmuster.relay.supervisor import AgentSupervisor
 
 
 class RelayPages:

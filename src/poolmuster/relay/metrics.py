@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.status import ServerState
+from poolmuster.relay.supervisor import AgentSupervisor
 
 
 class RelayCollector(Collector):

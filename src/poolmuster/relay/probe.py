@@ -17,7 +17,7 @@ from yarl import URL
 from poolmuster.client.reading import read_body
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.platform.net_errors import reason_of
-from poolmuster.relay.verdict import Finding, Healthy, ServedModel, Unhealthy
+from poolmuster.relay.health import Finding, Healthy, ServedModel, Unhealthy
 
 BODY_LIMIT_BYTES = 4 * 1024 * 1024
 STATUS_BODY_LIMIT_BYTES = 64 * 1024

@@ -23,10 +23,10 @@ from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_apps
-from poolmuster.relay.crew import AgentSupervisor
+from poolmuster.relay.discovery_client import DiscoveryClient
 from poolmuster.relay.probe import Prober
-from poolmuster.relay.services import DiscoveryClient
 from poolmuster.relay.settings import PoolSettings, RelaySettings
+from poolmuster.relay.supervisor import AgentSupervisor
 from poolmuster.wiring.front import Listener
 from poolmuster.wiring.front_settings import ListenSettings
 

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.relay.agent import Agent
+from poolmuster.relay.health import Healthy, ServedModel, Unhealthy
 from poolmuster.relay.heartbeat import (
     HeartbeatAccepted,
     HeartbeatFailed,
@@ -17,7 +18,6 @@ from poolmuster.relay.heartbeat import (
 )
 from poolmuster.relay.settings import OnExit, PoolSettings
 from poolmuster.relay.status import ServerState
-from poolmuster.relay.verdict import Healthy, ServedModel, Unhealthy
 from tests.unit.relay.world import DOWN, EMPTY, GOOD, KEY, World, document, running
 
 

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from poolmuster.http.auth import AccessPolicy, Authorizer
 from poolmuster.relay.app import relay_apps
-from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.heartbeat import HeartbeatFailed, HeartbeatRefused
+from poolmuster.relay.supervisor import AgentSupervisor
 from tests.unit.relay.asking import ask_app
-from tests.unit.relay.test_crew import FILE, crew_of
+from tests.unit.relay.test_supervisor import FILE, crew_of
 from tests.unit.relay.world import World
 
 

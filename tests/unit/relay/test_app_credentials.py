@@ -14,7 +14,7 @@ from poolmuster.relay.app import relay_apps
 from tests.support.clock import ManualClock
 from tests.support.principals import MALFORMED, bearer, lines
 from tests.unit.relay.asking import ask_app
-from tests.unit.relay.test_crew import FILE, crew_of
+from tests.unit.relay.test_supervisor import FILE, crew_of
 from tests.unit.relay.world import World
 
 READ, NOWHERE = ("/status", "/metrics"), ("/", "/pools", "/status/")

@@ -14,11 +14,11 @@ from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import parse_registration
 from poolmuster.platform.files import WatchedFile, parse_token
 from poolmuster.relay.addresses import is_local, server_root, unreachable_announcement
-from poolmuster.relay.facts import document_of, with_relay_id
+from poolmuster.relay.document import document_of, with_relay_id
+from poolmuster.relay.health import HealthState, Healthy, ServedModel, Unhealthy
 from poolmuster.relay.labels_file import parse_labels
 from poolmuster.relay.pools_file import health_path_fault, parse_pools
 from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
-from poolmuster.relay.verdict import HealthState, Healthy, ServedModel, Unhealthy
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")

@@ -11,6 +11,7 @@ from typing import Any
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.agent import Agent
+from poolmuster.relay.health import Finding, Healthy, ServedModel, Unhealthy
 from poolmuster.relay.heartbeat import (
     Deregister,
     HeartbeatAccepted,
@@ -21,7 +22,6 @@ from poolmuster.relay.heartbeat import (
 )
 from poolmuster.relay.probe import ProbeAccess, Prober
 from poolmuster.relay.settings import PoolSettings, ProbeSettings
-from poolmuster.relay.verdict import Finding, Healthy, ServedModel, Unhealthy
 from tests.support.clock import ManualClock
 
 KEY = PoolKey("c", "ns", "n")

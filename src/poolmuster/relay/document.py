@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from poolmuster.model.strict_json import canonical
+from poolmuster.relay.health import ServedModel
 from poolmuster.relay.settings import PoolSettings
-from poolmuster.relay.verdict import ServedModel
 
 
 def document_of(settings: PoolSettings, file_labels: Mapping[str, str], models: tuple[ServedModel, ...]) -> bytes:

@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.agent import Agent
-from poolmuster.relay.crew import AgentSupervisor
 from poolmuster.relay.heartbeat import (
     Deregister,
 )
 from poolmuster.relay.settings import OnExit, PoolDefaults, PoolSettings, ProbeSettings, RelaySettings
 from poolmuster.relay.status import RelayPoolStatus
+from poolmuster.relay.supervisor import AgentSupervisor
 from tests.unit.relay.world import DOWN, URLS, World, document
 
 FILE = '[[pools]]\nname = "{}"\nfrontend = "{}"\n'

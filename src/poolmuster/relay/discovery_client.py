@@ -18,7 +18,7 @@ from poolmuster.model.errors import (
     Unavailable,
 )
 from poolmuster.model.key import PoolKey
-from poolmuster.relay.facts import with_relay_id
+from poolmuster.relay.document import with_relay_id
 from poolmuster.relay.heartbeat import (
     Deregister,
     HeartbeatAccepted,

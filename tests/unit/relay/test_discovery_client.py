@@ -12,6 +12,7 @@ from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import open_session
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.key import PoolKey
+from poolmuster.relay.discovery_client import ANSWER_LIMIT_BYTES, DiscoveryClient
 from poolmuster.relay.heartbeat import (
     Deregister,
     DeregisterRequest,
@@ -24,7 +25,6 @@ from poolmuster.relay.heartbeat import (
     Superseded,
     Terms,
 )
-from poolmuster.relay.services import ANSWER_LIMIT_BYTES, DiscoveryClient
 
 KEY = PoolKey("c/1", "n s", "..n")
 REGISTER = Register(0, "id-0", b'{"cluster_id":"c"}', 2_000)
