@@ -21,8 +21,8 @@ from bench.pools import body
 from bench.turns import Turns
 from poolmuster.cli.main import main
 from poolmuster.model.access import ANONYMOUS
+from poolmuster.programs import serve as program
 from poolmuster.service.instance import Instance
-from poolmuster.wiring import serve as program
 
 POOLS = 20_000
 SLICE = 25

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from poolmuster.wiring.settings import ServeLimits
+from poolmuster.programs.settings.serve import ServeLimits
 from tests.support.service import Service, Stream, pools_of
 from tests.support.streams import Copy
 from tests.support.variables import variable

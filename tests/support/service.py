@@ -16,8 +16,8 @@ from poolmuster.http.auth import AccessPolicy, Authorizer
 from poolmuster.http.auth_log import AuthFailureLog
 from poolmuster.http.limits import HttpCounters
 from poolmuster.model.key import PoolKey
-from poolmuster.wiring.serve import build_instance
-from poolmuster.wiring.settings import ServeLimits, ServeSettings
+from poolmuster.programs.serve import build_instance
+from poolmuster.programs.settings.serve import ServeLimits, ServeSettings
 from tests.support.clock import ManualClock
 from tests.support.registrations import body as registration_body
 from tests.support.streams import Copy, Event, read_ndjson, read_sse

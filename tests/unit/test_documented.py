@@ -13,11 +13,11 @@ from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
 from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup, Option
 from poolmuster.http.limits import HttpLimits
 from poolmuster.model.errors import PoolmusterError
+from poolmuster.programs.listener import Listener
+from poolmuster.programs.metrics.peers import PeerMetrics
+from poolmuster.programs.metrics.table import TableMetrics
+from poolmuster.programs.settings.listen import ListenSettings, OidcSettings
 from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH
-from poolmuster.wiring.front import Listener
-from poolmuster.wiring.front_settings import ListenSettings, OidcSettings
-from poolmuster.wiring.peer_metrics import PeerMetrics
-from poolmuster.wiring.table_metrics import TableMetrics
 from tests.support.parts import ROOT
 from tests.support.pki import Authority
 from tests.support.service import Service

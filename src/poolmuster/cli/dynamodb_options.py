@@ -8,7 +8,7 @@ import click
 
 from poolmuster.cli.options import fail_usage, option, refuse_foreign
 from poolmuster.cli.values import URL
-from poolmuster.wiring.settings import DynamoSettings
+from poolmuster.programs.settings.serve import DynamoSettings
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]

@@ -7,7 +7,7 @@ import click
 
 from poolmuster.cli.options import option, refuse_foreign
 from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, PairType
-from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError
+from poolmuster.programs.settings.listen import ListenSettings, OidcSettings, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Flag = Callable[[Any], Any]

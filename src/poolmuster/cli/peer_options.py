@@ -8,7 +8,7 @@ import click
 from poolmuster.cli.options import option, refuse_foreign
 from poolmuster.model.address import Address, parse_address
 from poolmuster.model.errors import InvalidInput
-from poolmuster.wiring.settings import PeerFlags
+from poolmuster.programs.settings.serve import PeerFlags
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]

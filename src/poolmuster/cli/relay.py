@@ -14,6 +14,8 @@ from poolmuster.cli.values import LABEL, POSITIVE_SECONDS, URL, PairType
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key
+from poolmuster.programs.logging import configure_logging
+from poolmuster.programs.settings.listen import ListenSettings, UsageError
 from poolmuster.relay.addresses import server_root, unreachable_announcement
 from poolmuster.relay.pools_file import health_path_fault
 from poolmuster.relay.settings import (
@@ -25,8 +27,6 @@ from poolmuster.relay.settings import (
     RelaySettings,
     pod_namespace,
 )
-from poolmuster.wiring.front_settings import ListenSettings, UsageError
-from poolmuster.wiring.logging import configure_logging
 
 ALIAS = PairType("id", "alias")
 FILE = click.Path(dir_okay=False)
@@ -94,8 +94,8 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     front = listen_settings(ctx, flags)
     configure_logging(flags["log_format"], flags["log_level"])
     # Imported late, so that --help and mistakes do not wait for a web server.
-    from poolmuster.wiring.front import CannotListen
-    from poolmuster.wiring.relay import relay
+    from poolmuster.programs.listener import CannotListen
+    from poolmuster.programs.relay import relay
 
     try:
         relay(settings, front, client)

@@ -14,8 +14,8 @@ from poolmuster.cli.peer_options import peer_options, peer_settings, refuse_peer
 from poolmuster.cli.values import POSITIVE_SECONDS, SECONDS, PairType
 from poolmuster.model.registration import validate_url
 from poolmuster.model.wire import RouterReplica
-from poolmuster.wiring.logging import configure_logging
-from poolmuster.wiring.settings import (
+from poolmuster.programs.logging import configure_logging
+from poolmuster.programs.settings.serve import (
     DynamoSettings,
     ListenSettings,
     PeerFlags,
@@ -134,9 +134,9 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
         raise click.UsageError(f"{error}.", ctx) from error
     configure_logging(flags["log_format"], flags["log_level"])
     # Imported late: none of this is needed to say what a flag means or why it is wrong.
-    from poolmuster.wiring.front import CannotListen
-    from poolmuster.wiring.serve import serve as run
-    from poolmuster.wiring.stores import StoreConfigError
+    from poolmuster.programs.listener import CannotListen
+    from poolmuster.programs.serve import serve as run
+    from poolmuster.programs.stores import StoreConfigError
 
     try:
         run(settings)

@@ -11,7 +11,7 @@ from poolmuster.cli.ending import ExitCode, echo_err
 from poolmuster.cli.options import CommandGroup, option
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.tables import show_table
-from poolmuster.wiring.settings import UsageError
+from poolmuster.programs.settings.serve import UsageError
 
 if TYPE_CHECKING:
     from poolmuster.sources.dynamodb.admin import TableAdmin
@@ -85,7 +85,7 @@ def _print_identity(admin: "TableAdmin") -> None:
 def _with_table(ctx: click.Context, flags: dict[str, Any], work: Callable[["TableAdmin"], int]) -> int:
     where = dynamodb_settings(ctx, flags, mode=f"table {ctx.info_name}")
     # Imported late: the rest of the command line does without, and the extra is not everybody's.
-    from poolmuster.wiring.stores import StoreConfigError, open_place
+    from poolmuster.programs.stores import StoreConfigError, open_place
 
     try:
         session, place = open_place(where, f"table {ctx.info_name}")

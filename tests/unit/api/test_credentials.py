@@ -15,7 +15,7 @@ from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import AuthFailureLog
 from poolmuster.model.access import AuthFailure, Role
 from poolmuster.model.key import PoolKey
-from poolmuster.wiring.settings import ServeLimits
+from poolmuster.programs.settings.serve import ServeLimits
 from tests.support.clock import ManualClock
 from tests.support.principals import CLUSTER, MALFORMED, OPEN, READ, TOKENS, bearer, lines
 from tests.support.registrations import body

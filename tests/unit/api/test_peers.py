@@ -10,9 +10,9 @@ from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.http.auth import Authorizer
 from poolmuster.model.access import Role
 from poolmuster.model.address import Address
+from poolmuster.programs.settings.serve import PeerFlags
 from poolmuster.sources.peers.dns import ServiceName
 from poolmuster.sources.peers.transport import HttpPeerTransport
-from poolmuster.wiring.settings import PeerFlags
 from tests.support.clock import ManualClock
 from tests.support.principals import bearer, lines
 from tests.support.registrations import body

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from poolmuster.model.key import PoolKey
-from poolmuster.wiring.settings import ServeLimits
+from poolmuster.programs.settings.serve import ServeLimits
 from tests.support.registrations import document, key
 from tests.support.service import Service, path_of
 

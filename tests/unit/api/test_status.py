@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from poolmuster.model.wire import RouterReplica
-from poolmuster.wiring.settings import ServeLimits
+from poolmuster.programs.settings.serve import ServeLimits
 from tests.support.service import Service
 
 

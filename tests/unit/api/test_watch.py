@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from poolmuster.api import watch
-from poolmuster.wiring.settings import ServeLimits
+from poolmuster.programs.settings.serve import ServeLimits
 from tests.support.service import NDJSON, Service
 from tests.support.streams import Event
 

@@ -25,7 +25,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     def bind(*_: object) -> None:
         raise AssertionError("it went as far as to listen")
 
-    monkeypatch.setattr("poolmuster.wiring.front.bind", bind)
+    monkeypatch.setattr("poolmuster.programs.listener.bind", bind)
 
     def run(*args: str, **env: str) -> Result:
         return CliRunner().invoke(cli, [*PROGRAMS[request.param], *args], prog_name="poolmuster", env=env)
@@ -147,7 +147,7 @@ def test_a_name_that_turns_out_to_be_another_address_is_refused(monkeypatch: pyt
         listener.bind(("0.0.0.0", 0))
         return [listener]
 
-    monkeypatch.setattr("poolmuster.wiring.front.bind", bind)
+    monkeypatch.setattr("poolmuster.programs.listener.bind", bind)
     result = CliRunner().invoke(cli, ["serve", "--listen", "localhost:0"], prog_name="poolmuster")
     assert result.exit_code == 2
     assert "--listen localhost:0 turned out to be 0.0.0.0:" in result.stderr

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from poolmuster.cli.main import cli
 from poolmuster.model.address import Address
-from poolmuster.wiring.settings import PeerFlags, ServeSettings
+from poolmuster.programs.settings.serve import PeerFlags, ServeSettings
 
 Serve = Callable[..., Result]
 
@@ -17,7 +17,7 @@ Serve = Callable[..., Result]
 def started(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
     """What ``serve`` would have been started with; it is not started."""
     started: list[ServeSettings] = []
-    monkeypatch.setattr("poolmuster.wiring.serve.serve", started.append)
+    monkeypatch.setattr("poolmuster.programs.serve.serve", started.append)
     return started
 
 
@@ -117,7 +117,7 @@ def test_a_token_that_cannot_be_read_stops_the_start_before_anything_listens(
     def bind(*_: object) -> None:
         raise AssertionError("it would have listened")
 
-    monkeypatch.setattr("poolmuster.wiring.front.bind", bind)
+    monkeypatch.setattr("poolmuster.programs.listener.bind", bind)
     (tmp_path / "empty").write_text("")
     for path in (tmp_path / "missing", tmp_path / "empty"):
         said = one_line(serve("--peer-service", "a", "--peer-token-file", str(path)))

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from poolmuster.cli.main import cli
-from poolmuster.wiring.settings import DynamoSettings, ServeSettings
+from poolmuster.programs.settings.serve import DynamoSettings, ServeSettings
 from tests.support.parts import BOTOCORE
 from tests.support.table_server import NOWHERE
 
@@ -21,7 +21,7 @@ CLEAN = dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"))
 def started(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
     """What ``serve`` would have been started with; it is not started."""
     started: list[ServeSettings] = []
-    monkeypatch.setattr("poolmuster.wiring.serve.serve", started.append)
+    monkeypatch.setattr("poolmuster.programs.serve.serve", started.append)
     monkeypatch.setattr("poolmuster.cli.serve.configure_logging", lambda *_: None)
     return started
 
@@ -43,7 +43,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     def bind(*_: Any) -> None:
         raise AssertionError("it would have listened")
 
-    monkeypatch.setattr("poolmuster.wiring.front.bind", bind)
+    monkeypatch.setattr("poolmuster.programs.listener.bind", bind)
 
 
 def one_line(result: Result, code: int) -> str:
@@ -129,7 +129,7 @@ def test_without_the_extra_the_command_that_installs_it_is_said(
 ) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        "poolmuster.wiring.stores.find_spec", lambda name: None if name == "botocore" else find_spec(name)
+        "poolmuster.programs.stores.find_spec", lambda name: None if name == "botocore" else find_spec(name)
     )
     line = one_line(serve(*DYNAMODB, "--dynamodb-table", "pools"), 1)
     assert "pip install 'poolmuster[dynamodb]'" in line

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from poolmuster.model.change import DeregistrationReason
+from poolmuster.programs.relay import open_probe_session
 from poolmuster.relay.health import Finding, Healthy, ServedModel, Unhealthy
 from poolmuster.relay.probe import BODY_LIMIT_BYTES, MODELS_LIMIT, ProbeAccess, Prober, parse_models
-from poolmuster.wiring.relay import open_probe_session
 
 
 class Server:

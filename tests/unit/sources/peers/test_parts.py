@@ -10,13 +10,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from poolmuster.model.source import SourceReason, SourceState
+from poolmuster.programs.metrics.peers import PeerMetrics
 from poolmuster.replication.messages import Delta, Registered, Snapshot, SyncSummary
 from poolmuster.sources.peers.codec import LINE_LIMIT_BYTES, REGISTERED_WORK, WORK_A_LINE, NdjsonSplitter
 from poolmuster.sources.peers.credentials import PeerCredentials, PeerFiles
 from poolmuster.sources.peers.errors import PeerTrouble
 from poolmuster.sources.peers.instrumentation import GOOD, PeerLog
 from poolmuster.sources.peers.transport import LIST_PATH, STREAM_PATH
-from poolmuster.wiring.peer_metrics import PeerMetrics
 from tests.support.clock import ManualClock
 from tests.support.peer_network import LEASE_MS, Behaviour, Node, nodes
 from tests.support.pki import Authority

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import structlog
 
-from poolmuster.wiring.logging import configure_logging
+from poolmuster.programs.logging import configure_logging
 
 
 class Terminal(io.StringIO):

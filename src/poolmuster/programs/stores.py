@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
+from poolmuster.programs.settings.serve import DynamoSettings, ServeSettings, UsageError
 from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
 from poolmuster.sources.memory import MemoryStore
 from poolmuster.sources.peers.credentials import PeerCredentials, PeerFiles
@@ -14,7 +15,6 @@ from poolmuster.sources.peers.instrumentation import PeerInstrumentation
 from poolmuster.sources.peers.node import PeerSettings
 from poolmuster.sources.peers.store import PeerStore
 from poolmuster.sources.peers.transport import HttpPeerTransport
-from poolmuster.wiring.settings import DynamoSettings, ServeSettings, UsageError
 
 if TYPE_CHECKING:
     from botocore.session import Session

@@ -4,9 +4,9 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from poolmuster.model.source import SourceReason
+from poolmuster.programs.metrics.table import REASONS, TableMetrics
 from poolmuster.sources.dynamodb.errors import StoreError
 from poolmuster.sources.dynamodb.instrumentation import GOOD, TransitionLog
-from poolmuster.wiring.table_metrics import REASONS, TableMetrics
 
 
 def test_what_the_store_notes_is_counted() -> None:

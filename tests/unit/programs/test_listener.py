@@ -8,8 +8,8 @@ import pytest
 from poolmuster.auth.jwks import KeySet
 from poolmuster.http.limits import HttpLimits
 from poolmuster.model.address import Address
-from poolmuster.wiring.front import Listener
-from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError
+from poolmuster.programs.listener import Listener
+from poolmuster.programs.settings.listen import ListenSettings, OidcSettings, UsageError
 from tests.support.clock import ManualClock
 
 HERE, EVERYWHERE = Address("127.0.0.1", 9090), Address("", 9090)
@@ -65,7 +65,7 @@ class BoundSocket:
 
 
 def test_a_name_that_leads_to_the_network_is_refused_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poolmuster.wiring.front.bind", lambda *_: [BoundSocket()])
+    monkeypatch.setattr("poolmuster.programs.listener.bind", lambda *_: [BoundSocket()])
     listener = Listener(ListenSettings(listen=Address("localhost", 8080)), HttpLimits(), ManualClock())
     with pytest.raises(UsageError, match=r"localhost:8080 turned out to be 10\.0\.0\.1:8080"):
         listener.bind()
@@ -81,7 +81,7 @@ class Awaited(KeySet):
 async def test_nobody_is_listened_to_before_keys_were_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has a good token would be refused for nothing."""
     keys = Awaited("https://issuer.example", ManualClock())
-    monkeypatch.setattr("poolmuster.wiring.credentials.open_key_set", lambda *_, **__: keys)
+    monkeypatch.setattr("poolmuster.programs.auth_setup.open_key_set", lambda *_, **__: keys)
     tokens = tmp_path / "tokens.toml"
     tokens.write_text("# nobody")
     oidc = OidcSettings(issuers=((keys.issuer, "https://issuer.example/keys"),))

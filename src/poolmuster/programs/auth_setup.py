@@ -18,7 +18,7 @@ from poolmuster.http.tls import TlsFiles
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import WatchedFiles
 from poolmuster.ports.clock import Clock
-from poolmuster.wiring.front_settings import ListenSettings, OidcSettings, UsageError
+from poolmuster.programs.settings.listen import ListenSettings, OidcSettings, UsageError
 
 KEYS_WAIT_S = 3.0
 """A fetch has two seconds; what hangs beyond them must not hold up a start, nor an end."""

@@ -22,6 +22,11 @@ from poolmuster.model.key import PoolKey
 from poolmuster.model.source import is_complete
 from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
+from poolmuster.programs.listener import HEALTH_CONNECTIONS, Listener
+from poolmuster.programs.metrics.peers import PeerMetrics
+from poolmuster.programs.metrics.table import TableMetrics
+from poolmuster.programs.settings.serve import ServeSettings
+from poolmuster.programs.stores import build_store
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.broadcaster import Publisher
 from poolmuster.service.catalog import Catalog, Hooks
@@ -29,11 +34,6 @@ from poolmuster.service.instance import Instance, InstanceInfo
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 from poolmuster.sources.peers.store import PeerStore
-from poolmuster.wiring.front import HEALTH_CONNECTIONS, Listener
-from poolmuster.wiring.peer_metrics import PeerMetrics
-from poolmuster.wiring.settings import ServeSettings
-from poolmuster.wiring.stores import build_store
-from poolmuster.wiring.table_metrics import TableMetrics
 
 SPARE_FILES = 256
 """Open files beside connections: the listeners, the log, what a library opens for a moment."""

@@ -21,14 +21,14 @@ from poolmuster.client.transport import USER_AGENT, open_session
 from poolmuster.http.limits import HttpLimits
 from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
+from poolmuster.programs.listener import Listener
+from poolmuster.programs.settings.listen import ListenSettings
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_apps
 from poolmuster.relay.discovery_client import DiscoveryClient
 from poolmuster.relay.probe import Prober
 from poolmuster.relay.settings import PoolSettings, RelaySettings
 from poolmuster.relay.supervisor import AgentSupervisor
-from poolmuster.wiring.front import Listener
-from poolmuster.wiring.front_settings import ListenSettings
 
 STOP_LIMIT_MS = 4_500
 """From SIGTERM to the end of the last task. With `LOOKUP_GRACE_S` the process is out within five seconds."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from poolmuster.model.registration import RELAY_ID_LIMIT
+from poolmuster.programs.relay import LEAVE_LIMIT_MS, LOOKUP_GRACE_S, new_relay_id, work
 from poolmuster.relay.supervisor import AgentSupervisor
-from poolmuster.wiring.relay import LEAVE_LIMIT_MS, LOOKUP_GRACE_S, new_relay_id, work
 from tests.unit.relay.test_supervisor import FILE, crew_of
 from tests.unit.relay.world import World
 

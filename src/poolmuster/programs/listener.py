@@ -16,9 +16,9 @@ from poolmuster.http.problems import Headers
 from poolmuster.http.server import HttpServer, bind
 from poolmuster.model.address import Address
 from poolmuster.ports.clock import Clock
-from poolmuster.wiring.credentials import AuthSetup
-from poolmuster.wiring.front_metrics import ListenerCollector
-from poolmuster.wiring.front_settings import ANYONE_FLAG, ListenSettings, UsageError
+from poolmuster.programs.auth_setup import AuthSetup
+from poolmuster.programs.metrics.listener import ListenerCollector
+from poolmuster.programs.settings.listen import ANYONE_FLAG, ListenSettings, UsageError
 
 HEALTH_CONNECTIONS = 256
 HEALTH_GRACE_S = 0.1

@@ -11,7 +11,7 @@ from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.http.limits import HttpCounters
 from poolmuster.http.tls import TlsFiles
 from poolmuster.model.access import AuthFailure
-from poolmuster.wiring.credentials import AuthSetup
+from poolmuster.programs.auth_setup import AuthSetup
 
 
 class ListenerCollector(Collector):

@@ -5,8 +5,8 @@ import msgspec
 from poolmuster.http.limits import HttpLimits
 from poolmuster.model.address import Address
 from poolmuster.model.wire import RouterReplica
+from poolmuster.programs.settings.listen import ListenSettings, UsageError
 from poolmuster.service.registrar import RegistrarLimits
-from poolmuster.wiring.front_settings import ListenSettings, UsageError
 
 __all__ = ["DynamoSettings", "ListenSettings", "PeerFlags", "ServeLimits", "ServeSettings", "UsageError"]
 
