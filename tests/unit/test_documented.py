@@ -8,7 +8,7 @@ import click
 import pytest
 
 from poolmuster.api.openapi import document
-from poolmuster.cli.ending import ExitCode
+from poolmuster.cli.exit_codes import ExitCode
 from poolmuster.cli.main import OPERATORS, PROGRAMS, cli
 from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup, Option
 from poolmuster.http.limits import HttpLimits

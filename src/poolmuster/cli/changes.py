@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.discovery import client_settings, discovery_options, filter_options, filters, run
-from poolmuster.cli.ending import echo_err
 from poolmuster.cli.escape import key_text
+from poolmuster.cli.exit_codes import echo_err
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
+from poolmuster.cli.service_options import client_settings, discovery_options, filter_options, filters, run
 from poolmuster.cli.tables import show_json, show_table
 from poolmuster.cli.times import instant
 from poolmuster.cli.values import SECONDS

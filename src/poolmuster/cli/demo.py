@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 
 from poolmuster.cli.demo_view import DemoView
-from poolmuster.cli.ending import ExitCode, echo_err
+from poolmuster.cli.exit_codes import ExitCode, echo_err
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.values import POSITIVE_SECONDS
 from poolmuster.client import AsyncClient
-from poolmuster.demo.children import ChildProcess, ProcessGroup
 from poolmuster.demo.plan import DemoPlan, make_plan, relay_name, server_name, suggestions
+from poolmuster.demo.processes import ChildProcess, ProcessGroup
 from poolmuster.model.errors import PoolmusterError
 
 SERVICE = "discovery service"

@@ -10,10 +10,10 @@ from rich.live import Live
 from rich.text import Text
 
 from poolmuster.cli.escape import visible
-from poolmuster.cli.live import lines_of
 from poolmuster.cli.pool_rows import columns, row
 from poolmuster.cli.tables import drawn, on_terminal
 from poolmuster.cli.times import duration
+from poolmuster.cli.watch_view import lines_of
 from poolmuster.client import Follower, SourceReport, Subscription, UpdateKind
 from poolmuster.client.events import CompletenessChanged, Snapshot
 

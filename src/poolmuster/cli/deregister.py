@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.discovery import client_settings, discovery_options, run
 from poolmuster.cli.escape import key_text
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
+from poolmuster.cli.service_options import client_settings, discovery_options, run
 from poolmuster.cli.values import KEY
 from poolmuster.client import AsyncClient, ClientSettings
 from poolmuster.model.change import DeregistrationReason

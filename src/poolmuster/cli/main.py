@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from poolmuster import __version__
-from poolmuster.cli.ending import BaseCommand, ExitCode
+from poolmuster.cli.exit_codes import BaseCommand, ExitCode
 from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup
 
 PROGRAMS = {

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from poolmuster.cli.ending import BaseCommand, ExitCode, echo_err
 from poolmuster.cli.environment import PREFIX, is_unset, unknown_variables, variable_of
+from poolmuster.cli.exit_codes import BaseCommand, ExitCode, echo_err
 
 F = TypeVar("F", bound=Callable[..., Any])
 

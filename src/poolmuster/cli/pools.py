@@ -4,11 +4,18 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.discovery import client_settings, discovery_options, filter_options, filters, run, why_estimated
-from poolmuster.cli.ending import ExitCode, echo_err
+from poolmuster.cli.exit_codes import ExitCode, echo_err
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.pool_rows import columns, key_of_pool, row
+from poolmuster.cli.service_options import (
+    client_settings,
+    discovery_options,
+    filter_options,
+    filters,
+    run,
+    why_estimated,
+)
 from poolmuster.cli.tables import show_json, show_table
 from poolmuster.client import AsyncClient, ClientSettings, PoolList
 from poolmuster.client.api import Filters
@@ -29,7 +36,7 @@ def command(ctx: click.Context, /, **values: Any) -> int:
         raise click.UsageError("--watch works with --output table, wide and json.", ctx)
     settings, chosen = client_settings(ctx, values), filters(ctx, values)
     if values["watch"]:
-        from poolmuster.cli.live import watch  # drawing is not needed for one list
+        from poolmuster.cli.watch_view import watch  # drawing is not needed for one list
 
         run(watch(settings, chosen, output))
         return ExitCode.GOOD

@@ -5,11 +5,11 @@ from typing import Any, BinaryIO
 
 import click
 
-from poolmuster.cli.discovery import client_settings, discovery_options, run
-from poolmuster.cli.ending import echo_err
 from poolmuster.cli.escape import key_text, visible
+from poolmuster.cli.exit_codes import echo_err
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import is_set, option, refuse_foreign
+from poolmuster.cli.service_options import client_settings, discovery_options, run
 from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import LABEL, URL, PairType
 from poolmuster.client import AsyncClient, ClientSettings, Document

@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.discovery import client_settings, discovery_options
-from poolmuster.cli.ending import ExitCode, describe, echo_err
-from poolmuster.cli.front_options import listen_options, listen_settings
+from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
+from poolmuster.cli.listen_options import listen_options, listen_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option, refuse_foreign
+from poolmuster.cli.service_options import client_settings, discovery_options
 from poolmuster.cli.values import LABEL, POSITIVE_SECONDS, URL, PairType
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput

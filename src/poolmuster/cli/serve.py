@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from poolmuster.cli.dynamodb_options import dynamodb_options, dynamodb_settings, refuse_dynamodb
-from poolmuster.cli.ending import ExitCode, echo_err
-from poolmuster.cli.front_options import listen_options, listen_settings
+from poolmuster.cli.exit_codes import ExitCode, echo_err
+from poolmuster.cli.listen_options import listen_options, listen_settings
 from poolmuster.cli.logging_options import logging_options
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import fail_usage, option, refuse_foreign

@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from poolmuster.cli.discovery import client_settings, discovery_options, run, why_estimated
-from poolmuster.cli.ending import ExitCode, describe, echo_err
 from poolmuster.cli.escape import key_text
+from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
+from poolmuster.cli.service_options import client_settings, discovery_options, run, why_estimated
 from poolmuster.cli.tables import show_json, show_table
 from poolmuster.cli.times import duration
 from poolmuster.client import AsyncClient, ClientSettings, DiscoveryApi, Document

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from poolmuster.cli.dynamodb_options import REGION, dynamodb_options, dynamodb_settings
-from poolmuster.cli.ending import ExitCode, echo_err
+from poolmuster.cli.exit_codes import ExitCode, echo_err
 from poolmuster.cli.options import CommandGroup, option
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.tables import show_table

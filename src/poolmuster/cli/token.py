@@ -8,7 +8,7 @@ import click
 
 from poolmuster.auth.credentials_file import credentials_line, parse_credentials
 from poolmuster.auth.tokens import digest_of, new_token
-from poolmuster.cli.ending import ExitCode, describe, echo_err
+from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
 from poolmuster.cli.options import CommandGroup, fail_usage, option
 from poolmuster.cli.options import command as make_command
 from poolmuster.model.access import Role

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from poolmuster.cli.ending import describe
+from poolmuster.cli.exit_codes import describe
 from poolmuster.model.address import Address, parse_address
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, parse_key

@@ -6,12 +6,12 @@ from typing import Any
 import click
 import msgspec
 
-from poolmuster.cli.discovery import client_settings, discovery_options, run, why_estimated
-from poolmuster.cli.ending import ExitCode
 from poolmuster.cli.escape import key_text, visible
+from poolmuster.cli.exit_codes import ExitCode
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.pool_rows import model_names
+from poolmuster.cli.service_options import client_settings, discovery_options, run, why_estimated
 from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import KEY
 from poolmuster.client import AsyncClient, ClientSettings, Document

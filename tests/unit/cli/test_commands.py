@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from poolmuster.cli.ending import NOT_ENOUGH
+from poolmuster.cli.exit_codes import NOT_ENOUGH
 from poolmuster.cli.main import cli
 from tests.unit.cli.stub import Canned, Stub, serving
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from poolmuster.cli.discovery import why_estimated
 from poolmuster.cli.escape import key_text, visible, visible_json
-from poolmuster.cli.live import count_of, first_contact, lines_of, objects, state_line
 from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
+from poolmuster.cli.service_options import why_estimated
 from poolmuster.cli.tables import drawn, plain
 from poolmuster.cli.times import duration, instant
+from poolmuster.cli.watch_view import count_of, first_contact, lines_of, objects, state_line
 from poolmuster.client import SourceReport, UpdateKind
 from poolmuster.client.errors import Unreachable
 from poolmuster.client.events import read_event

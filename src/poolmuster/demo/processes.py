@@ -99,7 +99,7 @@ class ProcessGroup:
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "poolmuster.demo.tied", str(os.getpid()), module, *arguments),
+                *("-m", "poolmuster.demo.die_with_parent", str(os.getpid()), module, *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,

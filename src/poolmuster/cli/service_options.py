@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from poolmuster.cli.ending import echo_err
+from poolmuster.cli.exit_codes import echo_err
 from poolmuster.cli.options import Option, fail_usage, option, refuse_foreign
 from poolmuster.cli.times import duration
 from poolmuster.cli.values import URLS

@@ -11,10 +11,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from poolmuster.cli.discovery import why_estimated
-from poolmuster.cli.ending import describe, echo_err
 from poolmuster.cli.escape import key_text, visible
+from poolmuster.cli.exit_codes import describe, echo_err
 from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
+from poolmuster.cli.service_options import why_estimated
 from poolmuster.cli.tables import drawn, on_terminal, show_json
 from poolmuster.cli.times import duration, instant
 from poolmuster.client import (
