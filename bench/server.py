@@ -20,7 +20,7 @@ import uvloop
 from bench.pools import body
 from bench.turns import Turns
 from poolmuster.cli.main import main
-from poolmuster.model.access import ANONYMOUS
+from poolmuster.model.auth import ANONYMOUS
 from poolmuster.programs import serve as program
 from poolmuster.service.instance import Instance
 

@@ -14,7 +14,7 @@ import pytest
 
 from poolmuster.auth.credentials_file import credentials_line
 from poolmuster.auth.tokens import digest_of, new_token
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 from tests.support.guarded import GuardedProgram, guarded
 from tests.support.pki import Authority, replace_file
 from tests.support.principals import CLUSTER, MALFORMED, OPEN, READ, TOKENS, bearer, lines

@@ -13,7 +13,7 @@ import schemathesis
 from hypothesis import given
 
 from poolmuster.api import schemas as shapes
-from poolmuster.model.wire import RegistrationResponse
+from poolmuster.model.schema import RegistrationResponse
 from tests.support.fuzzing import fuzzing
 from tests.support.ports import free_port
 from tests.support.process import poolmuster

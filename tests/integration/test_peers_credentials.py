@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 from tests.support.fleet import Fleet
 from tests.support.instances import eventually
 from tests.support.peers import HEARTBEAT_S, INCOMPLETE_WITHIN_S, LEASE_S, MARGIN, NAME, Cluster, Guard, Peer, cluster

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from poolmuster.auth.credentials_file import credentials_line
 from poolmuster.auth.tokens import digest_of, new_token
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 
 CLUSTER = "c"
 """The cluster that whoever may register speaks for."""

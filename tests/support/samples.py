@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from poolmuster.model.wire import RouterReplica
+from poolmuster.model.schema import RouterReplica
 from tests.support.clock import ManualClock
 from tests.support.service import Answer, Service
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from poolmuster.http.limits import HttpLimits
 from poolmuster.http.server import HttpServer, bind
 from poolmuster.http.tls import TlsFiles
-from poolmuster.model.access import CertificateCredential
+from poolmuster.model.auth import CertificateCredential
 from tests.support.pki import Authority, Issued
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

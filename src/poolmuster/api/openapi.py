@@ -10,10 +10,10 @@ import msgspec
 
 from poolmuster import __version__
 from poolmuster.api import schemas as shapes
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.registration import RELAY_ID_LIMIT, RegistrationDocument
-from poolmuster.model.wire import Problem, RegistrationResponse
+from poolmuster.model.schema import Problem, RegistrationResponse
 
 Json = dict[str, Any]
 

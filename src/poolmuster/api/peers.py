@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from poolmuster.api.query import check_known, parameters, single
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 from poolmuster.model.errors import FieldError, InvalidInput, Unavailable
 from poolmuster.ports.authenticator import AuthContext
 from poolmuster.ports.replication_feed import ReplicationFeed

@@ -22,7 +22,7 @@ from poolmuster.http.health import Readiness, live
 from poolmuster.http.limits import HttpCounters
 from poolmuster.http.problems import Headers
 from poolmuster.http.router import PathRouter
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 from poolmuster.model.errors import NotFound
 from poolmuster.service.instance import Instance
 

@@ -1,4 +1,4 @@
-"""The answers of the interface that are not in `poolmuster.model.wire`, as types.
+"""The answers of the interface that are not in `poolmuster.model.schema`, as types.
 
 The handlers build these and the OpenAPI document is made from them, so that the two cannot drift apart. Where a pool
 is part of an answer it is sent as its canonical bytes and never built as an object: see `pool_of`. The events of the
@@ -12,8 +12,8 @@ import msgspec
 from poolmuster.model.change import ChangeKind, DeregistrationReason, Removal, RemovalCause
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import NonEmpty, NonNegative
+from poolmuster.model.schema import Conflict, LeaseStatus, RouterReplica
 from poolmuster.model.source import SourceInfo
-from poolmuster.model.wire import Conflict, LeaseStatus, RouterReplica
 
 Maybe = msgspec.UNSET
 Unset = msgspec.UnsetType

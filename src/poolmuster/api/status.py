@@ -17,8 +17,8 @@ from poolmuster.http.health import exposition
 from poolmuster.http.limits import HttpCounters
 from poolmuster.model.errors import FieldError, InvalidInput, Unavailable
 from poolmuster.model.key import PoolKey
+from poolmuster.model.schema import Conflict
 from poolmuster.model.selector import FILTERS, parse_selector
-from poolmuster.model.wire import Conflict
 from poolmuster.service.instance import Instance
 
 DEFAULT_SINCE_S = 300.0

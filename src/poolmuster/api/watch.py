@@ -19,7 +19,7 @@ from poolmuster.api.query import ListQuery, list_query
 from poolmuster.api.watch_groups import WatchGroup
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
-from poolmuster.model.access import Principal, Role
+from poolmuster.model.auth import Principal, Role
 from poolmuster.model.errors import LimitReached, NotAcceptable, Unauthenticated, Unavailable
 from poolmuster.ports.authenticator import AuthContext
 from poolmuster.service.instance import Instance

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from poolmuster.auth.credentials_file import Account, ParsedCredentials
 from poolmuster.auth.tokens import digest_of
-from poolmuster.model.access import (
+from poolmuster.model.auth import (
     AuthenticationError,
     AuthFailure,
     CertificateCredential,

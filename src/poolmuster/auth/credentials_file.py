@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from poolmuster.auth.tokens import PREFIX
-from poolmuster.model.access import (
+from poolmuster.model.auth import (
     AuthenticationError,
     AuthFailure,
     CertificateCredential,

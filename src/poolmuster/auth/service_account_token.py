@@ -13,7 +13,7 @@ import msgspec
 
 from poolmuster.auth.jwk import ALGORITHMS, KEY_ID_LIMIT
 from poolmuster.model import strict_json
-from poolmuster.model.access import AuthenticationError, AuthFailure
+from poolmuster.model.auth import AuthenticationError, AuthFailure
 from poolmuster.model.errors import InvalidInput
 
 TOKEN_LIMIT = 4 * 1024

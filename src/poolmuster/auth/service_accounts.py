@@ -7,7 +7,7 @@ from poolmuster.auth.jwk import SigningKey
 from poolmuster.auth.jwks import KeySet
 from poolmuster.auth.rate_limit import Mark, RejectedTokenCache, VerificationBudget
 from poolmuster.auth.service_account_token import ServiceAccountToken, parse_service_account_token
-from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
+from poolmuster.model.auth import AuthenticationError, AuthFailure, ServiceAccountCredential
 from poolmuster.ports.clock import Clock
 
 CLOCK_SLACK_MS = 5_000

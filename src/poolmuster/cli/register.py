@@ -14,7 +14,7 @@ from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import LABEL, URL, PairType
 from poolmuster.client import AsyncClient, ClientSettings, Document
 from poolmuster.client.responses import key_of
-from poolmuster.model.wire import RegistrationResponse
+from poolmuster.model.schema import RegistrationResponse
 
 BY_FLAGS = "Registration by flags"
 FLAGS = (

@@ -13,7 +13,7 @@ from poolmuster.cli.options import fail_usage, option, refuse_foreign
 from poolmuster.cli.peer_options import peer_options, peer_settings, refuse_peers
 from poolmuster.cli.values import POSITIVE_SECONDS, SECONDS, PairType
 from poolmuster.model.registration import validate_url
-from poolmuster.model.wire import RouterReplica
+from poolmuster.model.schema import RouterReplica
 from poolmuster.programs.logging import configure_logging
 from poolmuster.programs.settings.serve import (
     DynamoSettings,

@@ -11,7 +11,7 @@ from poolmuster.auth.tokens import digest_of, new_token
 from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
 from poolmuster.cli.options import CommandGroup, fail_usage, option
 from poolmuster.cli.options import command as make_command
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 from poolmuster.model.errors import InvalidInput
 
 WHO, WHERE = "Who it is for", "Where it goes"

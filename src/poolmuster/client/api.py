@@ -23,7 +23,7 @@ from poolmuster.client.transport import Session, call_timeout, proxy_of
 from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import Unauthenticated
 from poolmuster.model.key import PoolKey
-from poolmuster.model.wire import RouterReplica
+from poolmuster.model.schema import RouterReplica
 from poolmuster.platform.net_errors import reason_of
 
 ERROR_LIMIT_BYTES = 256 * 1024

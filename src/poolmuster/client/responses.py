@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from poolmuster.model.key import KEY_PARTS, PoolKey
-from poolmuster.model.wire import RegistrationResponse
+from poolmuster.model.schema import RegistrationResponse
 
 Document = dict[str, Any]
 """A JSON object as it came."""

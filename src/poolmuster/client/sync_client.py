@@ -16,7 +16,7 @@ from poolmuster.client.responses import ApiResponse, Document, PoolList, SourceR
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.subscription import Subscription, Update
 from poolmuster.model.key import PoolKey
-from poolmuster.model.wire import RegistrationResponse, RouterReplica
+from poolmuster.model.schema import RegistrationResponse, RouterReplica
 
 T = TypeVar("T")
 

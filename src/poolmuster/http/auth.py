@@ -4,7 +4,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from poolmuster.http.auth_log import AuthFailureLog
-from poolmuster.model.access import AuthenticationError, CertificateCredential, Role
+from poolmuster.model.auth import AuthenticationError, CertificateCredential, Role
 from poolmuster.model.errors import Forbidden, Unauthenticated
 from poolmuster.ports.authenticator import ANONYMOUS_CONTEXT, AuthContext, Authenticator
 

@@ -7,7 +7,7 @@ import structlog
 from starlette.types import Scope
 
 from poolmuster.http.log_throttle import LogThrottle
-from poolmuster.model.access import AuthenticationError, AuthFailure
+from poolmuster.model.auth import AuthenticationError, AuthFailure
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.ports.clock import Clock
 

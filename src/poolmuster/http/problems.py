@@ -14,8 +14,8 @@ from poolmuster.model.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
+from poolmuster.model.schema import Problem
 from poolmuster.model.source import SourceInfo
-from poolmuster.model.wire import Problem
 
 PROBLEM_JSON = b"application/problem+json"
 

@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from poolmuster.auth.ca_bundle import UNREADABLE, CaBundle, intern, not_after_ms, read_authorities
-from poolmuster.model.access import CertificateCredential
+from poolmuster.model.auth import CertificateCredential
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import WatchedFiles
 from poolmuster.platform.memfd import memfd

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from poolmuster.model.access import ANONYMOUS, CertificateCredential, Principal, VerifiedCredential
+from poolmuster.model.auth import ANONYMOUS, CertificateCredential, Principal, VerifiedCredential
 
 
 class AuthContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +36,10 @@ class Authenticator(Protocol):
         """Who presents this ``Authorization`` header, or else this certificate.
 
         Where both are there the header alone counts: what was said last and aloud. Raises
-        `poolmuster.model.access.AuthenticationError`.
+        `poolmuster.model.auth.AuthenticationError`.
         """
         ...
 
     def reauthenticate(self, admission: AuthContext) -> AuthContext:
-        """The same proof judged again by what is known now. Raises `poolmuster.model.access.AuthenticationError`."""
+        """The same proof judged again by what is known now. Raises `poolmuster.model.auth.AuthenticationError`."""
         ...

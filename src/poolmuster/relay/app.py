@@ -16,7 +16,7 @@ from poolmuster.http.auth import AccessPolicy
 from poolmuster.http.endpoint import Endpoint
 from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.health import Readiness, exposition, live
-from poolmuster.model.access import Role
+from poolmuster.model.auth import Role
 from poolmuster.model.errors import NotFound, Unavailable
 from poolmuster.relay.metrics import RelayCollector
 from poolmuster.relay.supervisor import AgentSupervisor

@@ -11,8 +11,8 @@ import msgspec
 
 from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
 from poolmuster.model.key import PoolKey
+from poolmuster.model.schema import Conflict, LeaseStatus
 from poolmuster.model.source import SourceInfo, is_complete
-from poolmuster.model.wire import Conflict, LeaseStatus
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.registry.change_log import ChangeLog

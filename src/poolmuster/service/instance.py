@@ -2,7 +2,7 @@
 
 import msgspec
 
-from poolmuster.model.wire import RouterReplica
+from poolmuster.model.schema import RouterReplica
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.replication_feed import ReplicationFeed
 from poolmuster.ports.store import RegistrationStore

@@ -10,12 +10,12 @@ from hashlib import blake2b
 
 import msgspec
 
-from poolmuster.model.access import Principal
+from poolmuster.model.auth import Principal
 from poolmuster.model.change import Deregistration
 from poolmuster.model.errors import Forbidden, LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration, parse_registration
-from poolmuster.model.wire import LeaseTerms, RegistrationResponse, RouterReplica
+from poolmuster.model.schema import LeaseTerms, RegistrationResponse, RouterReplica
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.service.catalog import Catalog

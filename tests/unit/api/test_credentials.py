@@ -13,7 +13,7 @@ from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import ParsedCredentials, parse_credentials
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import AuthFailureLog
-from poolmuster.model.access import AuthFailure, Role
+from poolmuster.model.auth import AuthFailure, Role
 from poolmuster.model.key import PoolKey
 from poolmuster.programs.settings.serve import ServeLimits
 from tests.support.clock import ManualClock

@@ -8,8 +8,8 @@ import pytest
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.http.auth import Authorizer
-from poolmuster.model.access import Role
 from poolmuster.model.address import Address
+from poolmuster.model.auth import Role
 from poolmuster.programs.settings.serve import PeerFlags
 from poolmuster.sources.peers.dns import ServiceName
 from poolmuster.sources.peers.transport import HttpPeerTransport

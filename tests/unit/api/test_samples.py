@@ -8,7 +8,7 @@ import pytest
 from poolmuster.api import schemas as shapes
 from poolmuster.api.openapi import SAMPLES, document
 from poolmuster.model.registration import RegistrationDocument
-from poolmuster.model.wire import Problem, RegistrationResponse
+from poolmuster.model.schema import Problem, RegistrationResponse
 from tests.support.samples import make_samples, written
 from tests.support.variables import variable
 

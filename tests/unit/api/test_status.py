@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from poolmuster.model.wire import RouterReplica
+from poolmuster.model.schema import RouterReplica
 from poolmuster.programs.settings.serve import ServeLimits
 from tests.support.service import Service
 

@@ -6,7 +6,7 @@ import pytest
 
 from poolmuster.auth.rate_limit import VerificationBudget
 from poolmuster.auth.service_accounts import ServiceAccounts
-from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
+from poolmuster.model.auth import AuthenticationError, AuthFailure, ServiceAccountCredential
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, AUDIENCE, NAMESPACE, GivenKeys, Issuer
 

@@ -5,7 +5,7 @@ import pytest
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.auth.service_accounts import ServiceAccounts
-from poolmuster.model.access import AuthenticationError, AuthFailure
+from poolmuster.model.auth import AuthenticationError, AuthFailure
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, AUDIENCE, ISSUER, NAMESPACE, GivenKeys, Issuer
 

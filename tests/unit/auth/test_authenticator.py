@@ -7,7 +7,7 @@ import pytest
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.auth.tokens import digest_of, new_token
-from poolmuster.model.access import AuthenticationError, AuthFailure, CertificateCredential, ServiceAccountCredential
+from poolmuster.model.auth import AuthenticationError, AuthFailure, CertificateCredential, ServiceAccountCredential
 from poolmuster.ports.authenticator import AuthContext
 from tests.support.clock import ManualClock
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from poolmuster.auth.credentials_file import ParsedCredentials, credentials_line, parse_credentials
 from poolmuster.auth.tokens import digest_of, new_token
-from poolmuster.model.access import (
+from poolmuster.model.auth import (
     AuthenticationError,
     AuthFailure,
     CertificateCredential,

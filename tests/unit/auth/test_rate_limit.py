@@ -6,7 +6,7 @@ import pytest
 
 from poolmuster.auth import rate_limit as verification_budget
 from poolmuster.auth.rate_limit import RejectedTokenCache, TokenBucket, VerificationBudget
-from poolmuster.model.access import AuthenticationError, AuthFailure
+from poolmuster.model.auth import AuthenticationError, AuthFailure
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, b64
 from tests.unit.auth.accounts import World

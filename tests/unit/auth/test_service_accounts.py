@@ -7,7 +7,7 @@ import pytest
 
 from poolmuster.auth.service_account_token import TOKEN_LIMIT, parse_service_account_token
 from poolmuster.auth.service_accounts import CLOCK_SLACK_MS
-from poolmuster.model.access import AuthenticationError, AuthFailure, ServiceAccountCredential
+from poolmuster.model.auth import AuthenticationError, AuthFailure, ServiceAccountCredential
 from tests.support.issuer import ACCOUNT, AUDIENCE, ISSUER, NAMESPACE, Issuer, private_key
 from tests.unit.auth.accounts import World
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, strategies
 from jwt.utils import der_to_raw_signature, raw_to_der_signature
 
-from poolmuster.model.access import AuthenticationError, AuthFailure
+from poolmuster.model.auth import AuthenticationError, AuthFailure
 from tests.support.issuer import ISSUER, Issuer, b64, private_key, public_jwk, sign
 from tests.unit.auth.accounts import World
 

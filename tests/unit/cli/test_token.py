@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.auth.tokens import digest_of
 from poolmuster.cli.main import cli
-from poolmuster.model.access import TokenCredential
+from poolmuster.model.auth import TokenCredential
 
 
 def create(*args: str) -> Result:

@@ -9,7 +9,7 @@ from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import parse_credentials
 from poolmuster.http.auth import AccessPolicy, Authorizer
 from poolmuster.http.auth_log import AuthFailureLog
-from poolmuster.model.access import AuthFailure, Role
+from poolmuster.model.auth import AuthFailure, Role
 from poolmuster.relay.app import relay_apps
 from tests.support.clock import ManualClock
 from tests.support.principals import MALFORMED, bearer, lines

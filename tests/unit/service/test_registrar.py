@@ -2,7 +2,7 @@
 
 import pytest
 
-from poolmuster.model.access import ANONYMOUS
+from poolmuster.model.auth import ANONYMOUS
 from poolmuster.model.errors import InvalidInput, LimitReached, RelayDeregistered
 from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.registry.pauses import TICK_MS

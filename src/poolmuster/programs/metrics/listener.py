@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.http.limits import HttpCounters
 from poolmuster.http.tls import TlsFiles
-from poolmuster.model.access import AuthFailure
+from poolmuster.model.auth import AuthFailure
 from poolmuster.programs.auth_setup import AuthSetup
 
 

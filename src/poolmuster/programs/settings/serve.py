@@ -4,7 +4,7 @@ import msgspec
 
 from poolmuster.http.limits import HttpLimits
 from poolmuster.model.address import Address
-from poolmuster.model.wire import RouterReplica
+from poolmuster.model.schema import RouterReplica
 from poolmuster.programs.settings.listen import ListenSettings, UsageError
 from poolmuster.service.registrar import RegistrarLimits
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from poolmuster.model import access
-from poolmuster.model.access import ANONYMOUS, ClusterPatterns, Role, make_principal
+from poolmuster.model import auth as access
+from poolmuster.model.auth import ANONYMOUS, ClusterPatterns, Role, make_principal
 
 
 def test_admin_is_everything_and_clusters_go_with_register_alone() -> None:
