@@ -1,4 +1,4 @@
-"""Run a module tied to the life of the process that started it: ``python -m poolmuster.demo.die_with_parent PID MODULE ...``.
+"""Run a module that ends with the process that started it: ``die_with_parent PID MODULE ...``.
 
 The kernel kills a tied process when its parent ends, however that ends. Where the kernel is not Linux there is no such
 tie, and the parent's own orderly end has to do.

@@ -1,4 +1,4 @@
-"""Pure decisions: the roster of leases, the list and its pages, the history, what a watcher is told.
+"""Pure: one list of leases. The lease table, the record list, the change log, and what a table scan means.
 
-Everything takes the time as an argument and returns what to do. Nothing here waits, logs or reads a clock.
+Everything takes the time as an argument and returns decisions. Nothing here waits, logs or reads a clock.
 """

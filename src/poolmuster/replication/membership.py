@@ -1,7 +1,8 @@
 """The circle: the instances behind the peers' names, and whether what they say makes the list complete.
 
-The list is complete when this instance is *warm*, it knows who stands behind each name, and all that is registered at
-each address is known (`poolmuster.replication.member`). Warm means that nothing is missing from before its start. It is warm
+The list is complete when this instance is *warm*, the addresses of each name are known, and all that is registered at
+each address is known (`poolmuster.replication.member`). Warm means that nothing is missing from before its start. It
+is warm
 
 - when a lease has passed since its start, since a pause longer than the slack, and since a name could not be read for
   as long, or at the start; or

@@ -1,1 +1,1 @@
-"""TODO programs/metrics."""
+"""Prometheus collectors of the programs, one file for each part."""

@@ -1,1 +1,1 @@
-"""TODO programs/settings."""
+"""Settings of the programs: parsed once, frozen, passed whole."""
