@@ -1,43 +1,45 @@
 """A store under contract: with the projection that hears it and a clock that the test moves."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import pytest
 
-from poolmuster.model.change import Change, DeregistrationReason
-from poolmuster.model.key import PoolKey
+from poolmuster.model.change import DeregistrationReason
+from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.model.source import SourceInfo
-from poolmuster.ports.clock import Clock
+from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.store import RegistrationStore
-from poolmuster.registry.change_log import ChangeLog
 from poolmuster.registry.table_scan import EXPECTED_GAP_MS
-from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.sources.memory import MemoryStore
 from poolmuster.sources.peers.node import PeerSettings
 from poolmuster.sources.peers.store import PeerStore
+from tests.support.catalog import POLICY, CatalogWorld
 from tests.support.clock import ManualClock
 from tests.support.peer_network import NAME, FakeNetwork, Net
 from tests.support.registrations import deregistration, key, registration
 from tests.support.table_server import Table
 from tests.support.table_world import ReadBackStore, ReadingClock
 
-LEASE_MS, HEARTBEAT_MS = 15_000, 5_000
-MakeStore = Callable[[Clock, int, int], RegistrationStore]
+LEASE_MS, HEARTBEAT_MS = POLICY.duration_ms, POLICY.heartbeat_ms
+MakeStore = Callable[[Clock, LeaseClock, LeasePolicy], RegistrationStore]
 
 
-def lonely_peer_store(clock: Clock, lease_ms: int, heartbeat_ms: int) -> RegistrationStore:
+def lonely_peer_store(clock: Clock, lease_clock: LeaseClock, policy: LeasePolicy) -> RegistrationStore:
     """The store of an instance that has peers, of which none is there."""
     assert isinstance(clock, ManualClock)
-    terms = PeerSettings(names=(NAME,), lease_ms=lease_ms, slack_ms=lease_ms - heartbeat_ms)
-    return PeerStore(network=FakeNetwork(Net(clock), ""), clock=clock, boot_id="boot", terms=terms)
+    return PeerStore(
+        transport=FakeNetwork(Net(clock), ""),
+        clock=clock,
+        lease_clock=lease_clock,
+        boot_id="boot",
+        settings=PeerSettings(names=(NAME,), policy=policy),
+    )
 
 
 STORES: dict[str, MakeStore] = {"memory": MemoryStore, "peers": lonely_peer_store}
-"""Each store that needs nothing outside this process, made from a clock, a lease and a heartbeat interval."""
+"""Each store that needs nothing outside this process, made from its clocks and the lease policy."""
 
 TABLES = {"dynamodb": "table", "dynamodb-on-dynalite": "dynalite_table"}
 """Each real server on which the DynamoDB store must keep the contract, by the fixture that makes a table on it."""
@@ -46,37 +48,20 @@ EVERY_STORE = (*sorted(STORES), *TABLES)
 """Each store that must keep the contract."""
 
 
-class World:
-    """One store, its reader and its time."""
+class World(CatalogWorld[RegistrationStore]):
+    """One store, its catalog and its time."""
+
+    clock: ManualClock
 
     def __init__(self, make_store: MakeStore, clock: ManualClock | None = None) -> None:
-        self.clock = clock or ManualClock()
-        self.store = make_store(self.clock, LEASE_MS, HEARTBEAT_MS)
-        self.changes: list[Change] = []
-        self.conflicts: list[tuple[PoolKey, tuple[str, ...]]] = []
-        self.catalog = Catalog(
-            boot_id="boot",
-            clock=self.clock,
-            store=self.store,
-            change_log=ChangeLog(1000, 1 << 20, self.clock.monotonic_ms()),
-            wake=lambda: None,
-            hooks=Hooks(self.changes.append, lambda *told: self.conflicts.append(told)),
-        )
+        super().__init__(clock or ManualClock(), make_store)
         self.uncredited_ms = 0
         """How much of a pause counts against a lease all the same."""
-        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.catalog.run)]
+        self.start()
         await self.clock.settle()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def put(self, name: str = "a", relay_id: str | None = "r", **facts: Any) -> None:
         """Register, and let it be read."""
@@ -98,14 +83,9 @@ class World:
             await self.clock.advance(HEARTBEAT_MS)
 
     @property
-    def listed(self) -> list[str]:
-        """The names of the listed pools."""
-        return [pool.key.dgd_name for pool in self.catalog.pools]
-
-    @property
     def told(self) -> list[str]:
         """What watchers were told, in short: ``added a``, ``completeness``."""
-        return [f"{each.kind} {each.pool.key.dgd_name}" if each.pool else str(each.kind) for each in self.changes]
+        return [f"{each.kind} {each.record.key.dgd_name}" if each.record else str(each.kind) for each in self.changes]
 
     def complete(self) -> bool:
         """Whether the list is complete, if somebody asks right now."""
@@ -130,6 +110,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     store: str = request.param
     if store in STORES:
         async with World(STORES[store]) as world:
+            world.changes.clear()
             yield world
         return
     table: Table = request.getfixturevalue(TABLES[store])

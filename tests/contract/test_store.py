@@ -4,7 +4,7 @@ import pytest
 
 from poolmuster.model.change import DeregistrationReason, RemovalCause
 from poolmuster.model.errors import RelayDeregistered
-from poolmuster.registry.pauses import TICK_MS
+from poolmuster.service.expiry import TICK_MS
 from tests.contract.conftest import HEARTBEAT_MS, LEASE_MS, World
 from tests.support.registrations import deregistration, key, registration
 
@@ -26,7 +26,7 @@ async def test_l2_a_lease_ends_on_the_millisecond_though_nothing_else_happens(wo
     assert world.lease_ends_in_ms() == 1
     await world.clock.advance(1)
     assert world.listed == []
-    removal = world.catalog.removal(key())
+    removal = world.catalog.lookup(key()).removal
     assert removal is not None
     assert (removal.cause, removal.reason, removal.at_ms) == (RemovalCause.EXPIRED, None, world.clock.wall_ms())
 
@@ -54,7 +54,7 @@ async def test_leaving_is_at_once_and_says_why(world: World) -> None:
     await world.put()
     await world.leave(relay_id="r", reason=DeregistrationReason.RELAY_STOPPING)
     assert world.listed == []
-    removal = world.catalog.removal(key())
+    removal = world.catalog.lookup(key()).removal
     assert removal is not None
     assert (removal.cause, removal.reason) == (RemovalCause.DEREGISTERED, DeregistrationReason.RELAY_STOPPING)
     await world.clock.advance(LEASE_MS)
@@ -175,7 +175,7 @@ async def test_l9_relays_that_take_turns_are_told_once_and_the_latest_is_listed(
         await world.put(relay_id=relay_id, weight=weight)
         await world.clock.advance(1000)
     assert [(told.dgd_name, relays) for told, relays in world.conflicts] == [("a", ("A", "B"))]
-    conflict = world.catalog.conflict(key())
+    conflict = world.catalog.lookup(key()).conflict
     assert conflict is not None
     assert conflict.relay_ids == ("A", "B")
     pool = world.catalog.pools.get(key())
@@ -184,7 +184,7 @@ async def test_l9_relays_that_take_turns_are_told_once_and_the_latest_is_listed(
     for _ in range(LEASE_MS // HEARTBEAT_MS):
         await world.put(relay_id="B", weight=2)
         await world.clock.advance(HEARTBEAT_MS)
-    assert world.catalog.conflict(key()) is None
+    assert world.catalog.lookup(key()).conflict is None
 
 
 async def test_every_write_at_once_is_one_after_the_other(world: World) -> None:

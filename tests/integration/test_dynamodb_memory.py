@@ -1,17 +1,16 @@
 """Reads leave memory as it was. ``POOLMUSTER_READS`` says how many; `make soak` takes 100,000."""
 
-import asyncio
 import gc
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from poolmuster.model.change import DeregistrationReason
-from poolmuster.registry.change_log import ChangeLog
-from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.sources.dynamodb.items import live_item
+from tests.support.catalog import CatalogWorld
 from tests.support.registrations import deregistration, registration
 from tests.support.table_server import Table
 from tests.support.table_world import ReadBackStore, ReadingClock
@@ -44,15 +43,8 @@ class Life:
 
     def __init__(self, table: Table) -> None:
         self.clock = ReadingClock()
-        self.store = ReadBackStore(table, self.clock, LEASE_MS, HEARTBEAT_MS)
-        self.catalog = Catalog(
-            boot_id="boot",
-            clock=self.clock,
-            store=self.store,
-            change_log=ChangeLog(20, 1 << 20, self.clock.monotonic_ms()),
-            wake=lambda: None,
-            hooks=Hooks(lambda _: None, lambda *_: None),
-        )
+        self.world = CatalogWorld(self.clock, partial(ReadBackStore, table), history_changes=20)
+        self.store, self.catalog = self.world.store, self.world.catalog
         broken = live_item(registration("broken"), ends_ms=1, lease_ms=1, writer="-/b")
         table.put(broken | {"registration": {"S": "{"}})
         self._reads = 0
@@ -80,15 +72,13 @@ class Life:
 
 async def test_d8_reads_leave_memory_as_it_was(table: Table) -> None:
     life = Life(table)
-    tasks = [asyncio.create_task(run()) for run in (life.store.run, life.catalog.run)]
+    life.world.start()
     await life.clock.settle()
     await life.read(max(120, READS // 10))
     blocks, resident = held()
     await life.read(READS)
     more_blocks, more_resident = held()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await life.world.stop()
     print(f"{READS} reads: {more_blocks - blocks} blocks and {more_resident - resident} bytes more")
     assert {f"p{number}" for number in range(STEADY)} <= {pool.key.dgd_name for pool in life.catalog.pools}
     assert more_blocks - blocks < GROWTH_BLOCKS

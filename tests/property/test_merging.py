@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from poolmuster.model.change import ChangeKind
 from poolmuster.model.errors import RelayDeregistered
 from poolmuster.registry.leases import LeaseTable
-from poolmuster.registry.updates import SourceUpdate
 from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
 from poolmuster.replication.lww import Tombstone, Write
 from poolmuster.replication.messages import Delta, Snapshot, SyncSummary
 from poolmuster.replication.replica import GRACE_MS, Replica
+from tests.support.leases import PoolLeases, PoolUpdate, apply
 from tests.support.registrations import deregistration, registration
 from tests.support.variables import variable
 
@@ -53,11 +53,11 @@ class Reader:
 
     def __init__(self) -> None:
         self.replica = Replica("me", LEASE_MS)
-        self.leases = LeaseTable()
+        self.leases: PoolLeases = LeaseTable()
         self.kinds: list[ChangeKind] = []
 
-    def observe(self, reading: SourceUpdate) -> None:
-        self.kinds += [step.kind for step in self.leases.apply(reading)]
+    def observe(self, reading: PoolUpdate) -> None:
+        self.kinds += [step.kind for step in apply(self.leases, reading)]
 
     def hear(self, said: list[Said], now_ms: int) -> None:
         self.observe(self.replica.apply_remote(said, now_ms))
@@ -68,7 +68,7 @@ class Reader:
         """Each pool with its relay and its end."""
         self.leases.expire(now_ms, 1_000)
         return {
-            key.dgd_name: (entry.registration.pool.body, entry.registration.relay_id, entry.ends_ms)
+            key.dgd_name: (entry.record.body, entry.relay_id, entry.ends_ms)
             for key, entry in self.leases._leases.items()
         }
 

@@ -24,8 +24,7 @@ from poolmuster.client.errors import Unreachable
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.watch import WatchStream
-from poolmuster.registry.pauses import PAUSE_MS
-from poolmuster.registry.pauses import TICK_MS as TIMER_MS
+from poolmuster.ports.clock import PAUSE_MS
 from poolmuster.relay.heartbeat import (
     Deregister,
     Heartbeat,
@@ -39,6 +38,7 @@ from poolmuster.relay.heartbeat import (
     Wait,
     terms_of,
 )
+from poolmuster.service.expiry import TICK_MS as TIMER_MS
 from tests.support.clock import ManualClock
 from tests.support.registrations import body, key
 from tests.support.service import LEASE_MS, Answer, Service

@@ -6,8 +6,8 @@ the list of a peer that was complete, this address left out, and that had read t
 never.
 """
 
-from poolmuster.model.source import SourceReason, SourceState
-from poolmuster.registry.source_status import FRESH, SourceStatus
+from poolmuster.model.source import SourceKind, SourceReason, SourceState
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.replication.member import ANSWER_MS, Member, MemberStatus
 from poolmuster.replication.membership import Membership
 from poolmuster.replication.messages import MemberSummary, SyncSummary
@@ -20,7 +20,9 @@ class FirstMember(Member):
     warm = False
 
     def source_status(self, now_ms: int) -> SourceStatus | None:
-        stale = SourceStatus(SourceState.STALE, SourceReason.UNREACHABLE)
+        stale = SourceStatus(
+            kind=SourceKind.PEER, name=self.address, state=SourceState.STALE, reason=SourceReason.UNREACHABLE
+        )
         if self.left_ms is not None:
             return stale if self._leaving_until_ms > now_ms else None
         if self.own:
@@ -28,7 +30,7 @@ class FirstMember(Member):
         if self.answered_ms is None or now_ms - self.answered_ms > ANSWER_MS:
             return stale
         if self.status is MemberStatus.READ:
-            return FRESH if self.warm else stale
+            return SourceStatus(kind=SourceKind.PEER, name=self.address) if self.warm else stale
         return None if self.read_ms is None or now_ms - self.read_ms > self._lease_ms else stale
 
     def summary(self, now_ms: int) -> MemberSummary:

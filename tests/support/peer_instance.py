@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from poolmuster.model.change import ChangeKind, Deregistration
+from poolmuster.model.change import ChangeKind, PoolDeregistration
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import Registration
-from poolmuster.model.source import SourceReason, SourceState, is_complete
-from poolmuster.registry.leases import LeaseTable
-from poolmuster.registry.pauses import PauseDetector
-from poolmuster.registry.updates import SourceUpdate
+from poolmuster.model.registration import Pool, Registration
+from poolmuster.model.source import SourceReason
+from poolmuster.registry.leases import LeaseEvent, LeaseTable
 from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
 from poolmuster.replication.membership import Membership
 from poolmuster.replication.messages import Delta, Snapshot, SyncSummary
 from poolmuster.replication.replica import Replica
+from poolmuster.service.lease_clock import TickingLeaseClock
+from tests.support.leases import PoolLeases, PoolUpdate, apply
 
 if TYPE_CHECKING:
     from tests.support.peer_world import Host, Link, World
@@ -43,8 +43,9 @@ class Instance:
         self.alive = True
         self.replica = Replica(boot_id, LEASE_MS)
         self.membership = world.rule(boot_id, now_ms)
-        self.leases = LeaseTable()
-        self.meter = PauseDetector(now_ms)
+        self.leases: PoolLeases = LeaseTable()
+        self.lease_clock = TickingLeaseClock(host.clock_ms)
+        self.lease_clock.subscribe(self._paused)
         self.links: dict[str, Link] = {}
         self.wholes: dict[str, Link] = {}
         self.tried_ms: dict[str, int] = {}
@@ -65,63 +66,59 @@ class Instance:
 
     def wake(self) -> int:
         """Whatever runs after a pause notices it first (rule L5)."""
-        now_ms = self.now_ms()
-        self._pause(now_ms, self.meter.check(now_ms))
-        return now_ms
+        return self.lease_clock.notice_pause()
 
-    def _pause(self, now_ms: int, credit_ms: int) -> None:
-        if credit_ms:
-            self.pauses.append((self.world.now_ms - credit_ms, credit_ms))
-            self.replica.paused(now_ms, credit_ms)
-            self.membership.paused(now_ms, credit_ms)
-            self.observe(SourceUpdate(started_ms=now_ms, credit_ms=credit_ms, expire=False))
+    def _paused(self, ended_ms: int, length_ms: int) -> None:
+        self.pauses.append((self.world.now_ms - length_ms, length_ms))
+        self.leases.credit(length_ms)
+        self.replica.paused(ended_ms, length_ms)
+        self.membership.paused(ended_ms, length_ms)
 
     def put(self, registration: Registration) -> None:
         self.observe(self.replica.put(registration, self.wake()))
         self._serve()
 
-    def leave(self, deregistration: Deregistration) -> bool:
+    def leave(self, deregistration: PoolDeregistration) -> bool:
         reading = self.replica.deregister(deregistration, self.wake())
         if reading is not None:
             self.observe(reading)
             self._serve()
         return reading is not None
 
-    def observe(self, reading: SourceUpdate) -> None:
-        steps = self.leases.apply(reading)
-        if reading.expire:
-            steps += self.leases.expire(reading.started_ms, 10_000)
-        for step in steps:
-            pool = step.after or step.before
-            assert pool is not None
-            self.events.append((self.world.now_ms, step.kind, pool.key))
-            entry = self.leases.get(pool.key)
-            if entry is not None and entry.registration.relay_id in self.gone_ids:
-                raise AssertionError(f"{pool.key} came back at {self.boot_id}")
+    def observe(self, reading: PoolUpdate) -> None:
+        self._record(apply(self.leases, reading))
         for deregistration in reading.deregistrations:
             self.gone_ids.add(deregistration.relay_id)
         self.gone_ids.discard(None)
 
+    def _record(self, events: list[LeaseEvent[Pool]]) -> None:
+        for step in events:
+            pool = step.after or step.before
+            assert pool is not None
+            self.events.append((self.world.now_ms, step.kind, pool.key))
+            entry = self.leases.get(pool.key)
+            if entry is not None and entry.relay_id in self.gone_ids:
+                raise AssertionError(f"{pool.key} came back at {self.boot_id}")
+
     @property
     def complete(self) -> bool:
-        return is_complete(self.membership.sources(self.now_ms(), 0))
+        return all(status.is_fresh for status in self.membership.statuses(self.now_ms()))
 
     @property
     def troubles(self) -> list[str]:
-        sources = self.membership.sources(self.now_ms(), 0)
-        return [f"{each.name}: {each.reason}" for each in sources if each.state is not SourceState.FRESH]
+        statuses = self.membership.statuses(self.now_ms())
+        return [f"{each.name}: {each.reason}" for each in statuses if not each.is_fresh]
 
     @property
     def pools(self) -> bytes:
         entries = [self.leases.get(key) for key in sorted(self.leases._leases)]
-        return b",".join(entry.registration.pool.body for entry in entries if entry is not None)
+        return b",".join(entry.record.body for entry in entries if entry is not None)
 
     # What its timer does.
 
     def tick(self) -> None:
-        now_ms = self.now_ms()
-        self._pause(now_ms, self.meter.tick(now_ms))
-        self.observe(SourceUpdate(started_ms=now_ms))
+        now_ms = self.lease_clock.tick()
+        self._record(self.leases.expire(now_ms, 10_000))
         self.replica.evict(now_ms)
         if now_ms - self._resolved_ms >= POLL_MS:
             self._resolved_ms = now_ms

@@ -9,14 +9,13 @@ from typing import Any, Self
 
 from poolmuster.model.source import SourceInfo
 from poolmuster.ports.clock import Clock
-from poolmuster.registry.change_log import ChangeLog
-from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.sources.peers.dns import ServiceName
 from poolmuster.sources.peers.errors import PeerRefused
 from poolmuster.sources.peers.instrumentation import PeerInstrumentation
 from poolmuster.sources.peers.node import PeerSettings
 from poolmuster.sources.peers.store import PeerStore
 from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH, PeerLocation
+from tests.support.catalog import CatalogWorld
 from tests.support.clock import ManualClock
 from tests.support.registrations import deregistration, registration
 
@@ -168,38 +167,32 @@ class Node:
     """One instance on the net, at ``address``."""
 
     def __init__(
-        self, net: Net, address: str, boot_id: str, *, skew_ms: int = 0, expect: int = 0, **terms: Any
+        self, net: Net, address: str, boot_id: str, *, skew_ms: int = 0, expect: int = 0, **settings: Any
     ) -> None:
         self.net = net
         self.address = address
         self.boot_id = boot_id
         self.clock: Clock = Skewed(net.clock, skew_ms)
         self.notes = CountingNotes()
-        self.store = PeerStore(
-            network=FakeNetwork(net, address),
-            clock=self.clock,
-            boot_id=boot_id,
-            terms=PeerSettings(
-                names=(NAME,), lease_ms=LEASE_MS, slack_ms=LEASE_MS - HEARTBEAT_MS, expect=expect, **terms
+        self.world: CatalogWorld[PeerStore] = CatalogWorld(
+            self.clock,
+            lambda clock, lease_clock, policy: PeerStore(
+                transport=FakeNetwork(net, address),
+                clock=clock,
+                lease_clock=lease_clock,
+                boot_id=boot_id,
+                settings=PeerSettings(names=(NAME,), policy=policy, expect=expect, **settings),
+                instrumentation=self.notes,
             ),
-            notes=self.notes,
-        )
-        self.changes: list[Any] = []
-        self.catalog = Catalog(
             boot_id=boot_id,
-            clock=self.clock,
-            store=self.store,
-            change_log=ChangeLog(1000, 1 << 20, self.clock.monotonic_ms()),
-            wake=lambda: None,
-            hooks=Hooks(self.changes.append, lambda *_: None),
         )
-        self._tasks: list[asyncio.Task[None]] = []
+        self.store, self.catalog, self.changes = self.world.store, self.world.catalog, self.world.changes
         self._dead = asyncio.Event()
 
     async def start(self) -> Self:
         self.net.hosts[self.address] = self
         self.net.named.add(self.address)
-        self._tasks = [asyncio.create_task(run()) for run in (self.store.run, self.catalog.run)]
+        self.world.start()
         await self.net.settle()
         return self
 
@@ -208,9 +201,7 @@ class Node:
         if self.net.hosts.get(self.address) is self:
             del self.net.hosts[self.address]
         self._dead.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.world.stop()
         await self.net.settle()
 
     async def until_dead(self, lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -240,11 +231,11 @@ class Node:
 
     @property
     def running(self) -> bool:
-        return not any(task.done() for task in self._tasks)
+        return not any(task.done() for task in self.world.tasks)
 
     @property
     def listed(self) -> list[str]:
-        return [pool.key.dgd_name for pool in self.catalog.pools]
+        return self.world.listed
 
     @property
     def complete(self) -> bool:

@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from poolmuster.model.change import Deregistration, DeregistrationReason
+from poolmuster.model.change import Deregistration, DeregistrationReason, PoolDeregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool, Registration, parse_registration
+from poolmuster.registry.updates import Renewal
 
 CLUSTER, NAMESPACE = "c", "n"
 
@@ -37,6 +38,11 @@ def pool(name: str = "a", cluster: str = CLUSTER, **facts: Any) -> Pool:
 
 def deregistration(
     name: str = "a", relay_id: str | None = None, reason: DeregistrationReason | None = None
-) -> Deregistration:
+) -> PoolDeregistration:
     """A wish to leave."""
     return Deregistration(key=key(name), relay_id=relay_id, reason=reason)
+
+
+def renewal(registered: Registration, lease_ms: int, remaining_ms: int) -> Renewal[Pool]:
+    """A renewal of ``registered``."""
+    return Renewal(registered.pool, registered.relay_id, lease_ms, remaining_ms)

@@ -161,13 +161,7 @@ class Service:
         return self.draw(low, high)
 
     async def __aenter__(self) -> Self:
-        instance = self.instance
-        for run in (
-            instance.store.run,
-            instance.catalog.run,
-            instance.publisher.run,
-            instance.publisher.run_keep_alive,
-        ):
+        for run in self.instance.tasks:
             self._tasks.append(asyncio.create_task(run()))
         await self.clock.settle()
         return self
@@ -254,7 +248,7 @@ class Service:
 
     async def warm_up(self) -> None:
         """Let a lease pass, so that the list is complete."""
-        await self.clock.advance(self.settings.lease_ms)
+        await self.clock.advance(self.settings.policy.duration_ms)
 
 
 def path_of(key: PoolKey) -> str:

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
-from poolmuster.model.change import Deregistration
+from poolmuster.model.change import PoolDeregistration
+from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import SourceInfo
-from poolmuster.ports.clock import Clock
-from poolmuster.ports.store import StoreObserver
+from poolmuster.ports.clock import Clock, LeaseClock
+from poolmuster.ports.source import Sink
+from poolmuster.ports.store import Expiry
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
 from poolmuster.sources.dynamodb.server_clock import ServerClock
 from tests.support.clock import ManualClock
@@ -20,9 +22,9 @@ READ_EVERY_MS = 1_000
 class ReadBackStore:
     """The DynamoDB store, read once a second of the test's clock and after each of its writes."""
 
-    name = "dynamodb"
+    expiry = Expiry.ON_UPDATE
 
-    def __init__(self, table: Table, clock: Clock, lease_ms: int, heartbeat_interval_ms: int) -> None:
+    def __init__(self, table: Table, clock: Clock, lease_clock: LeaseClock, policy: LeasePolicy) -> None:
         # Late: the tests of what needs no extra run without botocore.
         from botocore.session import Session
 
@@ -40,33 +42,32 @@ class ReadBackStore:
             clock=clock,
             table_clock=table_clock,
             boot_id="boot",
-            lease_ms=lease_ms,
-            heartbeat_interval_ms=heartbeat_interval_ms,
+            policy=policy,
             notes=TableInstrumentation(),
         )
         self._clock = clock
         self._reading = asyncio.Lock()
-
-    def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
-        self.store.attach(observer, on_trouble)
+        self._sink: Sink | None = None
 
     async def put(self, registration: Registration) -> None:
         await self.store.put(registration)
         await self.read()
 
-    async def deregister(self, deregistration: Deregistration) -> None:
+    async def deregister(self, deregistration: PoolDeregistration) -> None:
         await self.store.deregister(deregistration)
         await self.read()
 
-    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
-        return self.store.sources(now_ms)
+    def statuses(self, now_ms: int) -> tuple[SourceStatus, ...]:
+        return self.store.statuses(now_ms)
 
     async def read(self) -> None:
         """Read the table now, after whichever read is under way."""
+        assert self._sink is not None, "it is run before it is read"
         async with self._reading:
-            await self.store.read_once()
+            await self.store.read_once(self._sink)
 
-    async def run(self) -> None:
+    async def run(self, sink: Sink) -> None:
+        self._sink = sink
         clock = self._clock
         assert isinstance(clock, ReadingClock)
         with clock.busy():

@@ -15,7 +15,7 @@ from poolmuster.api.schemas import (
     RemovedEntry,
     pool_of,
 )
-from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.change import ChangeKind, PoolChange
 from poolmuster.model.selector import Selector
 from poolmuster.model.source import is_complete
 from poolmuster.registry.filtering import filter_change
@@ -25,7 +25,7 @@ EMPTY_LIST = b'{"changes":['
 
 
 async def stream_changes(
-    answer: Changes, changes: list[Change], selector: Selector, boot_id: str
+    answer: Changes, changes: list[PoolChange], selector: Selector, boot_id: str
 ) -> AsyncIterator[bytes]:
     """``answer``, which is without changes, as JSON with those of ``changes`` that ``selector`` lets see.
 
@@ -44,13 +44,13 @@ async def stream_changes(
     yield encoded[len(EMPTY_LIST) :]
 
 
-def change_entries(boot_id: str, changes: Iterable[Change]) -> list[ChangeEntry]:
+def change_entries(boot_id: str, changes: Iterable[PoolChange]) -> list[ChangeEntry]:
     """``changes`` in the form of the interface."""
     return [_entry(f"{boot_id}.{change.number}", change) for change in changes]
 
 
-def _entry(revision: str, change: Change) -> ChangeEntry:
-    at_ms, pool, removal = change.at_ms, change.pool, change.removal
+def _entry(revision: str, change: PoolChange) -> ChangeEntry:
+    at_ms, pool, removal = change.at_ms, change.record, change.removal
     if pool is None:
         return CompletenessEntry(
             revision=revision, at_ms=at_ms, complete=is_complete(change.sources), sources=change.sources

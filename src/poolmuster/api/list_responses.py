@@ -19,7 +19,7 @@ from poolmuster.model.registration import DIGEST_BITS, Pool
 from poolmuster.model.selector import Selector
 from poolmuster.model.source import SourceKind, SourceState
 from poolmuster.registry.record_list import Page, RecordList
-from poolmuster.service.catalog import Completeness
+from poolmuster.service.completeness import Completeness
 from poolmuster.service.instance import Instance
 
 ANSWERS_LIMIT = 64
@@ -41,7 +41,15 @@ class ListResponse:
     __slots__ = ("__weakref__", "complete", "etag", "head", "made_s", "number", "pages", "revision", "tail", "zipping")
 
     def __init__(
-        self, *, pages: list[Page], tail: bytes, revision: str, number: int, complete: bool, etag: bytes, made_s: int
+        self,
+        *,
+        pages: list[Page[Pool]],
+        tail: bytes,
+        revision: str,
+        number: int,
+        complete: bool,
+        etag: bytes,
+        made_s: int,
     ) -> None:
         self.head = b'{"pools":['
         self.pages = pages
@@ -75,7 +83,7 @@ class ListResponse:
                 yield self._piece(index)
                 continue
             separator = b"," if index else b""
-            for piece in _pieces(pool.body for pool in page.pools):
+            for piece in _pieces(pool.body for pool in page.records):
                 yield separator + piece
                 separator = b","
         yield self.tail
@@ -139,7 +147,7 @@ class ListCache:
             return False
         return complete or made.made_s == self._instance.clock.monotonic_ms() // 1000
 
-    def _make(self, listing: RecordList, query: ListQuery) -> ListResponse:
+    def _make(self, listing: RecordList[Pool], query: ListQuery) -> ListResponse:
         now = self._catalog.completeness()
         extra = b',"unlisted":[]' if query.unlisted else b""
         tail = b'],"complete":%b,"revision":"%b","sources":%b%b}' % (
@@ -173,7 +181,7 @@ class ListCache:
         yield answer.head
         separator = b""
         for page in answer.pages:
-            for piece in _pieces(map(self.with_lease, page.pools)):
+            for piece in _pieces(map(self.with_lease, page.records)):
                 yield separator + piece
                 separator = b","
                 await asyncio.sleep(0)
@@ -185,7 +193,7 @@ class ListCache:
         return pool.body_with_status(b'{"lease":%b}' % msgspec.json.encode(lease))
 
 
-def etag_of(listing: RecordList, now: Completeness, extra: bytes = b"") -> bytes:
+def etag_of(listing: RecordList[Pool], now: Completeness, extra: bytes = b"") -> bytes:
     """A weak ETag: equal exactly where pools, ``complete`` and source states are."""
-    content = [listing.digest.to_bytes(DIGEST_BITS // 8), repr(now.identity).encode(), b"%d" % now.complete, extra]
+    content = [listing.digest.to_bytes(DIGEST_BITS // 8), repr(now.state_key).encode(), b"%d" % now.complete, extra]
     return b'W/"%b"' % blake2b(b"\0".join(content), digest_size=16).hexdigest().encode()

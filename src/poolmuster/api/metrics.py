@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from poolmuster.api.registration_metrics import RegistrationCounter
 from poolmuster.http.limits import HttpCounters
-from poolmuster.model.change import Change
+from poolmuster.model.change import PoolChange
 from poolmuster.service.instance import Instance
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -64,7 +64,7 @@ class Metrics:
         """A registration was taken."""
         self._registrations.add(created, lag_s)
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: PoolChange) -> None:
         """The list changed."""
         self._changes.labels(change.kind.value, change.removal.cause.value if change.removal else "").inc()
 
@@ -117,7 +117,7 @@ class InstanceCollector(Collector):
         yield self._pools()
         history = catalog.change_log
         gauges = {
-            "poolmuster_registrations_bytes": ("Size of the listed pools", catalog.pools.registrations_bytes),
+            "poolmuster_registrations_bytes": ("Size of the listed pools", catalog.leases.size_bytes),
             "poolmuster_history_changes": ("Changes held for watchers to resume from", len(history)),
             "poolmuster_history_bytes": ("Size of the held changes", history.size_bytes),
             "poolmuster_conflicted_pools": ("Pools with a conflict now", len(catalog.conflicts())),
@@ -133,7 +133,7 @@ class InstanceCollector(Collector):
 
     def _pools(self) -> Metric:
         pools = GaugeMetricFamily("poolmuster_pools", "Listed pools by cluster", labels=["cluster"])
-        by_size = sorted(self._instance.catalog.clusters.items(), key=lambda item: (-item[1], item[0]))
+        by_size = sorted(self._instance.catalog.leases.group_counts.items(), key=lambda item: (-item[1], item[0]))
         for cluster, count in by_size[:CLUSTERS_SHOWN]:
             pools.add_metric([cluster], count)
         if rest := sum(count for _, count in by_size[CLUSTERS_SHOWN:]):

@@ -149,25 +149,22 @@ class PoolHandlers:
         key = _key_of(request)
         catalog = self._instance.catalog
         now = catalog.completeness()
-        pool = catalog.pools.get(key)
-        removal = catalog.removal(key)
-        if pool is None and removal is None:
+        found = catalog.lookup(key)
+        if found.listed is None and found.removal is None and found.reason is None:
             raise NotFound(f"The pool {key} is not listed, and nothing is remembered of it.")
-        found = OnePool(
+        body = OnePool(
             key=key,
-            listed=pool is not None,
-            pool=pool_of(pool.body) if pool is not None else None,
-            lease=catalog.lease(key),
-            conflict=catalog.conflict(key),
-            removal=removal if pool is None else None,
+            listed=found.listed is not None,
+            pool=None if found.listed is None else pool_of(found.listed.body),
+            lease=found.lease,
+            conflict=found.conflict,
+            removal=found.removal if found.listed is None else None,
             changes=change_entries(catalog.boot_id, catalog.change_log.latest_of(key, LAST_CHANGES)),
             complete=now.complete,
             revision=catalog.revision,
             sources=now.sources,
         )
-        return Response(
-            msgspec.json.encode(found), media_type="application/json", headers={"cache-control": "no-cache"}
-        )
+        return Response(msgspec.json.encode(body), media_type="application/json", headers={"cache-control": "no-cache"})
 
 
 def _key_of(request: Request) -> PoolKey:

@@ -54,7 +54,7 @@ class StatusHandlers:
     async def routers(self, request: Request) -> Response:
         """``GET /routers``."""
         check_known(parameters(request.scope), ())
-        return json_response(Routers(routers=self._instance.info.routers))
+        return json_response(Routers(routers=self._catalog.routers))
 
     async def changes(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /changes``: plain ASGI, as the answer is sent piece by piece."""
@@ -98,11 +98,11 @@ class StatusHandlers:
                 ),
                 pool_discovery=facts.pool_discovery,
                 registration_storage=facts.registration_storage,
-                lease_ms=facts.lease_ms,
-                heartbeat_interval_ms=facts.heartbeat_interval_ms,
+                lease_ms=facts.policy.duration_ms,
+                heartbeat_interval_ms=facts.policy.heartbeat_ms,
                 pools=len(catalog.pools),
-                registrations_bytes=catalog.pools.registrations_bytes,
-                clusters=catalog.clusters,
+                registrations_bytes=catalog.leases.size_bytes,
+                clusters=catalog.leases.group_counts,
                 complete=now.complete,
                 revision=catalog.revision,
                 sources=now.sources,

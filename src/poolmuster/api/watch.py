@@ -117,7 +117,7 @@ class Watcher:
             await self._snapshot()
         else:
             self.number = resumed
-            now = self._instance.catalog.completeness()
+            now = await self._instance.catalog.settled_completeness()
             await self._write(self._channel.completeness(resumed, now.sources))
         while not self._gone:
             if not self._may_read():
@@ -172,6 +172,8 @@ class Watcher:
         return True
 
     async def _snapshot(self) -> None:
+        # A watcher gets no event for a status that only looked stale because the timer was late.
+        await self._instance.catalog.settled_completeness()
         pieces, self.number = await self._channel.snapshot()
         async for piece in pieces:
             if not self._may_read():

@@ -10,7 +10,7 @@ import msgspec
 
 from poolmuster.api.list_responses import ListCache, ListResponse
 from poolmuster.api.query import ListQuery
-from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.change import ChangeKind, PoolChange
 from poolmuster.model.key import PoolKey
 from poolmuster.model.source import SourceInfo, is_complete
 from poolmuster.registry.filtering import filter_change
@@ -40,7 +40,7 @@ class WatchGroup:
         self._catalog = instance.catalog
         self._history = instance.catalog.change_log
         self._memo: dict[int, Chunk] = {}
-        self._visible: list[Change] = []
+        self._visible: list[PoolChange] = []
         self._shown_from = self._history.number
         self._news = False
         self._boot_id = instance.catalog.boot_id.encode()
@@ -120,7 +120,7 @@ class WatchGroup:
         seen = [filter_change(change, selector) for change in changes]
         return self._encode([change for change in seen if change is not None], changes[-1].number)
 
-    def _encode(self, changes: list[Change], number: int) -> Chunk:
+    def _encode(self, changes: list[PoolChange], number: int) -> Chunk:
         """As many of ``changes`` as a chunk may hold; where that is all of them, it leads to ``number``."""
         events: list[bytes] = []
         size_bytes = 0
@@ -144,7 +144,7 @@ class WatchGroup:
     def _close(self) -> bytes:
         return b"}\n\n" if self.sse else b"}\n"
 
-    def encode_change(self, change: Change) -> bytes:
+    def encode_change(self, change: PoolChange) -> bytes:
         """One change as an event."""
         match change.kind:
             case ChangeKind.COMPLETENESS:

@@ -1,12 +1,16 @@
 """Changes of the list, each with its cause: what watchers are told and ``GET /changes`` remembers."""
 
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import msgspec
 
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool
 from poolmuster.model.source import SourceInfo
+
+K = TypeVar("K")
+R = TypeVar("R")
 
 
 class ChangeKind(StrEnum):
@@ -40,13 +44,16 @@ DETAIL_LIMIT = 1000
 """Characters of a deregistration's ``detail`` that are kept."""
 
 
-class Deregistration(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A wish to leave at once. With ``relay_id`` it holds only while that relay is the latest to have registered."""
+class Deregistration(msgspec.Struct, Generic[K], frozen=True, gc=False, kw_only=True):
+    """A request to end a lease at once. With ``relay_id`` it acts only while that relay registered last."""
 
-    key: PoolKey
+    key: K
     relay_id: str | None = None
     reason: DeregistrationReason | None = None
     detail: str | None = None
+
+
+PoolDeregistration = Deregistration[PoolKey]
 
 
 class Removal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -58,22 +65,25 @@ class Removal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at_ms: int
 
 
-class Change(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One numbered step of the list. ``before`` and ``after`` are the pool's facts where it was, or is, listed.
+class Change(msgspec.Struct, Generic[R], frozen=True, gc=False, kw_only=True):
+    """One numbered change of the list. ``before`` and ``after`` are the record as it was, or is, listed.
 
-    ``at_ms`` is the wall clock, for people; ``clock_ms`` the monotonic one, by which its age is judged.
+    ``at_ms`` is the wall clock, for people; ``monotonic_ms`` the monotonic one, by which its age is judged.
     """
 
     number: int
     kind: ChangeKind
     at_ms: int
     monotonic_ms: int
-    before: Pool | None = None
-    after: Pool | None = None
+    before: R | None = None
+    after: R | None = None
     removal: Removal | None = None
     sources: tuple[SourceInfo, ...] = ()
 
     @property
-    def pool(self) -> Pool | None:
-        """The pool it is about, in its latest form; ``None`` for completeness."""
+    def record(self) -> R | None:
+        """The record that changed, in its latest form; ``None`` for completeness."""
         return self.after or self.before
+
+
+PoolChange = Change[Pool]

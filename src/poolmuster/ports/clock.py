@@ -1,6 +1,10 @@
-"""The clock, as a port: everything above the core asks this and nothing else for the time."""
+"""Clocks, as ports: the layers above ask these and nothing else for the time."""
 
+from collections.abc import Callable
 from typing import Protocol
+
+PAUSE_MS = 1_000
+"""The shortest pause."""
 
 
 class Clock(Protocol):
@@ -16,4 +20,27 @@ class Clock(Protocol):
 
     async def sleep_ms(self, duration_ms: float) -> None:
         """Wait for ``duration_ms`` of monotonic time; at least one turn of the event loop."""
+        ...
+
+
+class LeaseClock(Protocol):
+    """The monotonic clock less the pauses of this process (rule L5).
+
+    One timer ticks it several times a second. Where two ticks lie over `PAUSE_MS` apart the process was stopped, no
+    renewal could be received, and the gap is a pause. ``credit_ms`` is the length of all pauses so far, ``ticked_ms``
+    the monotonic time of the last tick.
+    """
+
+    credit_ms: int
+    ticked_ms: int
+
+    def notice_pause(self) -> int:
+        """The monotonic time, after a pause that no tick has noticed yet was announced.
+
+        Whatever records an event calls this first: an event after a pause must not count before its credit.
+        """
+        ...
+
+    def subscribe(self, on_pause: Callable[[int, int], None]) -> None:
+        """Call ``on_pause(ended_ms, length_ms)`` for each pause, in the order of subscription."""
         ...

@@ -2,65 +2,42 @@
 
 | call | atomic | raises | may take |
 | --- | --- | --- | --- |
-| `put` | yes, for its key | `RelayDeregistered`; `Unavailable`, and then it may have taken effect | 1.5 s |
-| `leave` | yes, for its key | `Unavailable`, and then it may have taken effect | 1.5 s |
-| `sources` | - | nothing | no time: it never waits |
-| `run` | - | only what ends the process | for ever |
+| `put` | yes, for its key | `RelayDeregistered`; `Unavailable`, after which it may have taken effect | 1.5 s |
+| `deregister` | yes, for its key | `Unavailable`, after which it may have taken effect | 1.5 s |
+| `statuses` | - | nothing | no time |
+| `run` | - | only what ends the process | until it is cancelled |
 
-A store never touches the list. It tells its observer what it reads in `SourceUpdate`s, one at a time, and the observer
-decides who lives. So a writer sees its own write on the same way as everybody else.
+A store never touches the list. It sends what it read, its own writes included, to its sink, and the catalog decides
+which pools are live. `put` and `deregister` are called only while `run` runs.
 """
 
-from collections.abc import Callable
+from enum import Enum, auto
 from typing import Protocol
 
-from poolmuster.model.change import Deregistration
-from poolmuster.model.key import PoolKey
+from poolmuster.model.change import PoolDeregistration
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import SourceInfo
-from poolmuster.registry.updates import SourceUpdate
+from poolmuster.ports.source import Source
 
 
-class StoreObserver(Protocol):
-    """Whoever is told what a store reads."""
+class Expiry(Enum):
+    """When leases of a store may end. ``CONTINUOUS``: whenever one is over. ``ON_UPDATE``: only at a good read."""
 
-    def observe(self, reading: SourceUpdate) -> bool:
-        """Take in one reading. Returns whether more leases are over than were ended in this turn. Must not raise."""
-        ...
-
-    def is_live(self, key: PoolKey) -> bool:
-        """Whether the pool is live."""
-        ...
-
-    def next_expiry_ms(self) -> int | None:
-        """When, on the monotonic clock, a lease could end next; for stores that know the present at any time."""
-        ...
+    CONTINUOUS = auto()
+    ON_UPDATE = auto()
 
 
-class RegistrationStore(Protocol):
-    """Where instances keep registrations. See the module for what is atomic and what may fail."""
+class RegistrationStore(Source, Protocol):
+    """Where instances keep registrations."""
 
     @property
-    def name(self) -> str:
-        """What ``--registration-storage`` calls it."""
-        ...
-
-    def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
-        """Say who is told; ``on_trouble`` is called when the state of a source changed without a reading."""
+    def expiry(self) -> Expiry:
+        """When leases of this store may end."""
         ...
 
     async def put(self, registration: Registration) -> None:
-        """Store or renew a registration for one lease from now."""
+        """Store or renew ``registration`` for one lease from now."""
         ...
 
-    async def deregister(self, deregistration: Deregistration) -> None:
+    async def deregister(self, deregistration: PoolDeregistration) -> None:
         """Deregister at once. Does nothing where the key is unknown or another relay was the latest."""
-        ...
-
-    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
-        """Every source of the list with its state at ``now_ms``."""
-        ...
-
-    async def run(self) -> None:
-        """Read, tick, resolve: whatever the store does by itself. Runs until cancelled."""
         ...

@@ -17,11 +17,13 @@ import uvloop
 from poolmuster import __version__
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.routes import ApiLimits, build_apps, service_headers
-from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.change import ChangeKind, PoolChange
 from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Pool
 from poolmuster.model.source import is_complete
 from poolmuster.platform.clock import SystemClock
 from poolmuster.ports.clock import Clock
+from poolmuster.ports.source import Source
 from poolmuster.programs.listener import HEALTH_CONNECTIONS, Listener
 from poolmuster.programs.metrics.peers import PeerMetrics
 from poolmuster.programs.metrics.table import TableMetrics
@@ -30,10 +32,13 @@ from poolmuster.programs.stores import build_store
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.broadcaster import Publisher
 from poolmuster.service.catalog import Catalog, Hooks
+from poolmuster.service.expiry import ExpiryTimer
 from poolmuster.service.instance import Instance, InstanceInfo
+from poolmuster.service.lease_clock import TickingLeaseClock
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 from poolmuster.sources.peers.store import PeerStore
+from poolmuster.sources.routers import StaticRouters
 
 SPARE_FILES = 256
 """Open files beside connections: the listeners, the log, what a library opens for a moment."""
@@ -55,43 +60,40 @@ def new_boot_id() -> str:
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
     """The parts of one instance, none of them started. Raises `UsageError`, `StoreConfigError`."""
+    limits, policy = settings.limits, settings.policy
+    lease_clock = TickingLeaseClock(clock.monotonic_ms)
     store = build_store(
         settings,
         clock,
+        lease_clock,
         boot_id,
         TableMetrics(metrics.registry) if settings.dynamodb else None,
         PeerMetrics(metrics.registry) if settings.peers.services else None,
     )
     publisher = Publisher(clock, metrics.published)
-    limits = settings.limits
-    change_log = ChangeLog(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
-
+    change_log: ChangeLog[Pool] = ChangeLog(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
     catalog = Catalog(
         boot_id=boot_id,
         clock=clock,
-        store=store,
+        lease_clock=lease_clock,
+        expiry=store.expiry,
         change_log=change_log,
         wake=publisher.wake,
-        hooks=_observations(metrics),
+        hooks=_hooks(metrics),
     )
-    registrar = Registrar(
-        clock=clock,
-        store=store,
-        catalog=catalog,
-        limits=limits.registrar,
-        lease_ms=settings.lease_ms,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        routers=settings.routers,
-    )
+    sources: tuple[Source, ...] = (store, StaticRouters(settings.routers))
     return Instance(
-        facts=_facts(settings, clock, boot_id),
+        info=_facts(settings, clock, boot_id),
         clock=clock,
-        store=store,
         catalog=catalog,
-        registrar=registrar,
+        registrar=Registrar(clock=clock, store=store, catalog=catalog, limits=limits.registrar, policy=policy),
         views=Views(catalog.pools, change_log),
         publisher=publisher,
-        sharing=store.replication_feed if isinstance(store, PeerStore) else None,
+        tasks=(
+            *(functools.partial(source.run, catalog.attach(source)) for source in sources),
+            ExpiryTimer(clock, lease_clock, catalog).run,
+        ),
+        replication_feed=store.replication_feed if isinstance(store, PeerStore) else None,
     )
 
 
@@ -104,15 +106,13 @@ def _facts(settings: ServeSettings, clock: Clock, boot_id: str) -> InstanceInfo:
         started_ms=clock.monotonic_ms(),
         pool_discovery=settings.pool_discovery,
         registration_storage=settings.registration_storage,
-        lease_ms=settings.lease_ms,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        routers=settings.routers,
+        policy=settings.policy,
         limits={name: getattr(limits, name) for name in limits.__struct_fields__},
     )
 
 
-def _observations(metrics: Metrics) -> Hooks:
-    def on_change(change: Change) -> None:
+def _hooks(metrics: Metrics) -> Hooks:
+    def on_change(change: PoolChange) -> None:
         metrics.changed(change)
         _log_change(change)
 
@@ -123,16 +123,16 @@ def _observations(metrics: Metrics) -> Hooks:
     return Hooks(on_change, on_conflict)
 
 
-def _log_change(change: Change) -> None:
+def _log_change(change: PoolChange) -> None:
     if change.kind is ChangeKind.COMPLETENESS:
         complete = is_complete(change.sources)
         why = {source.name: source.reason for source in change.sources if source.reason}
         log.info("The list is complete" if complete else "The list is not complete", sources=why)
-    elif change.pool is not None and _levels.isEnabledFor(logging.DEBUG):
+    elif change.record is not None and _levels.isEnabledFor(logging.DEBUG):
         # Asked first: ten thousand leases may end at once, and putting a line together that nobody reads takes 10 us.
         removal = change.removal
         details = {"cause": removal.cause, "reason": removal.reason} if removal else {}
-        log.debug("The list changed", kind=change.kind, pool=str(change.pool.key), **details)
+        log.debug("The list changed", kind=change.kind, pool=str(change.record.key), **details)
 
 
 def serve(settings: ServeSettings) -> None:
@@ -193,10 +193,7 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
         loop.add_signal_handler(number, stop.set)
     listener.mount(apps.main, apps.health, instance.info.boot_id, service_headers(instance))
     tasks: tuple[Callable[[], Awaitable[None]], ...] = (
-        instance.store.run,
-        instance.catalog.run,
-        instance.publisher.run,
-        instance.publisher.run_keep_alive,
+        *instance.tasks,
         *listener.tasks,
         functools.partial(_measure_loop, metrics),
         _gc_freeze_loop,

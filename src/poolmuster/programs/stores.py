@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from poolmuster.model.errors import InvalidInput
-from poolmuster.ports.clock import Clock
+from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.programs.settings.serve import DynamoSettings, ServeSettings, UsageError
 from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
@@ -31,6 +31,7 @@ class StoreConfigError(Exception):
 def build_store(
     settings: ServeSettings,
     clock: Clock,
+    lease_clock: LeaseClock,
     boot_id: str,
     notes: TableInstrumentation | None = None,
     peer_notes: PeerInstrumentation | None = None,
@@ -40,13 +41,15 @@ def build_store(
     ``notes`` are told what a table store does, ``peer_notes`` what one with peers does.
     """
     if settings.peers.services:
-        return _peer_store(settings, clock, boot_id, peer_notes or PeerInstrumentation())
+        return _peer_store(settings, clock, lease_clock, boot_id, peer_notes or PeerInstrumentation())
     if settings.dynamodb is None:
-        return MemoryStore(clock, settings.lease_ms, settings.heartbeat_interval_ms)
+        return MemoryStore(clock, lease_clock, settings.policy)
     return _dynamo_store(settings.dynamodb, settings, clock, boot_id, notes or TableInstrumentation())
 
 
-def _peer_store(settings: ServeSettings, clock: Clock, boot_id: str, notes: PeerInstrumentation) -> PeerStore:
+def _peer_store(
+    settings: ServeSettings, clock: Clock, lease_clock: LeaseClock, boot_id: str, notes: PeerInstrumentation
+) -> PeerStore:
     listener, peers = settings.listen, settings.peers
     tls = listener.tls_cert_path is not None and listener.tls_key_path is not None
     files = PeerFiles(
@@ -60,18 +63,18 @@ def _peer_store(settings: ServeSettings, clock: Clock, boot_id: str, notes: Peer
     except InvalidInput as error:
         raise UsageError(f"--peer-service: {error.detail.rstrip('.')}") from error
     return PeerStore(
-        network=HttpPeerTransport(credentials),
+        transport=HttpPeerTransport(credentials),
         clock=clock,
+        lease_clock=lease_clock,
         boot_id=boot_id,
-        terms=PeerSettings(
+        settings=PeerSettings(
             names=tuple(ServiceName(each.host, each.port) for each in settings.peer_services),
-            lease_ms=settings.lease_ms,
-            slack_ms=settings.lease_ms - settings.heartbeat_interval_ms,
+            policy=settings.policy,
             expect=peers.expect,
             pools_limit=2 * settings.limits.pools,
             bytes_limit=2 * settings.limits.registrations_bytes,
         ),
-        notes=notes,
+        instrumentation=notes,
     )
 
 
@@ -119,7 +122,6 @@ def _dynamo_store(
         clock=clock,
         table_clock=table_clock,
         boot_id=boot_id,
-        lease_ms=settings.lease_ms,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        policy=settings.policy,
         notes=notes,
     )

@@ -1,13 +1,15 @@
-"""Two relays that speak for one pool in turn (rule L9).
+"""Relays that register one key in turn (rule L9).
 
 Relay A, then B, then A again within one lease is a conflict: two deployments share a key, or a rolling update of a
-relay overlaps. It ends when a lease has passed without another turn. That one of them left in between is no excuse: the
-other had spoken for the pool before.
+relay overlaps. It ends when a lease has passed without another switch. A deregistration in between does not matter, as
+the other relay had registered the key before.
 """
+
+from typing import Generic, TypeVar
 
 import msgspec
 
-from poolmuster.model.key import PoolKey
+K = TypeVar("K")
 
 RELAYS_A_POOL_LIMIT = 8
 """How many relays of one pool are remembered at once."""
@@ -28,22 +30,27 @@ class ConflictSpan(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int
 
 
-class Conflicts:
+class Conflicts(Generic[K]):
     """Which pools have a conflict. Times are lease time, which does not run while the process was stopped."""
 
     def __init__(self) -> None:
-        self._recent_relays: dict[PoolKey, dict[str, int]] = {}
-        self._spans: dict[PoolKey, ConflictSpan] = {}
+        self._recent_relays: dict[K, dict[str, int]] = {}
+        self._spans: dict[K, ConflictSpan] = {}
 
-    def record_deregistration(self, key: PoolKey, relay: tuple[str, int]) -> None:
+    @property
+    def count(self) -> int:
+        """How many conflicts are remembered; some may be over."""
+        return len(self._spans)
+
+    def record_deregistration(self, key: K, relay: tuple[str, int]) -> None:
         """``relay`` (its id, and when it last registered) deregistered; a successor may come, and then it again."""
         self._record(key, *relay)
 
-    def latest(self, key: PoolKey) -> tuple[str, int] | None:
+    def latest(self, key: K) -> tuple[str, int] | None:
         """The relay of ``key`` that registered last, and when, of those that are remembered."""
         return max(self._recent_relays.get(key, {}).items(), key=lambda relay: relay[1], default=None)
 
-    def record_switch(self, key: PoolKey, previous: tuple[str, int], relay_id: str, now_ms: int, lease_ms: int) -> bool:
+    def record_switch(self, key: K, previous: tuple[str, int], relay_id: str, now_ms: int, lease_ms: int) -> bool:
         """``relay_id`` registers after ``previous`` (another relay, and when it last did).
 
         Returns whether a conflict begins by it; one that goes on is not told again.
@@ -54,7 +61,7 @@ class Conflicts:
             return False
         return self._extend(key, relay_id, previous[0], now_ms, lease_ms)
 
-    def _record(self, key: PoolKey, relay_id: str, at_ms: int) -> int | None:
+    def _record(self, key: K, relay_id: str, at_ms: int) -> int | None:
         """Remember that ``relay_id`` registered at ``at_ms``. Returns when it was last seen before."""
         trail = self._recent_relays.setdefault(key, {})
         if len(self._recent_relays) > POOLS_LIMIT:
@@ -65,7 +72,7 @@ class Conflicts:
             del trail[min(trail, key=lambda each: trail[each])]
         return seen_ms
 
-    def _extend(self, key: PoolKey, relay_id: str, other: str, now_ms: int, lease_ms: int) -> bool:
+    def _extend(self, key: K, relay_id: str, other: str, now_ms: int, lease_ms: int) -> bool:
         going_on = self.span(key, now_ms)
         self._spans[key] = ConflictSpan(
             relay_ids=tuple(sorted({relay_id, other, *(going_on.relay_ids if going_on else ())})[:RELAYS_A_POOL_LIMIT]),
@@ -77,12 +84,12 @@ class Conflicts:
             del self._spans[next(iter(self._spans))]
         return going_on is None
 
-    def span(self, key: PoolKey, now_ms: int) -> ConflictSpan | None:
+    def span(self, key: K, now_ms: int) -> ConflictSpan | None:
         """The conflict that ``key`` has now."""
         span = self._spans.get(key)
         return span if span is not None and now_ms - span.last_ms < span.lease_ms else None
 
-    def all(self, now_ms: int) -> dict[PoolKey, ConflictSpan]:
+    def all(self, now_ms: int) -> dict[K, ConflictSpan]:
         """Every conflict there is now."""
         return {key: span for key in self._spans if (span := self.span(key, now_ms)) is not None}
 

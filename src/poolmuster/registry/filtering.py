@@ -1,6 +1,6 @@
-"""What a change means to a watcher that looks through a selector.
+"""What a change means to a watcher with a selector.
 
-| listed and selected before | after | the watcher is told |
+| listed and selected before | after | the watcher gets |
 | --- | --- | --- |
 | no | yes | added |
 | yes | yes | changed |
@@ -9,20 +9,32 @@
 | no | no | nothing |
 """
 
+from typing import Protocol, TypeVar
+
 import msgspec
 
 from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
-from poolmuster.model.registration import Pool
-from poolmuster.model.selector import Selector
+from poolmuster.registry.updates import R
+
+R_contra = TypeVar("R_contra", contravariant=True)
 
 
-def is_selected(pool: Pool | None, selector: Selector) -> bool:
-    """Whether there is a pool and ``selector`` matches it."""
-    return pool is not None and selector.matches(pool)
+class RecordSelector(Protocol[R_contra]):
+    """Which records a watcher wants, such as `poolmuster.model.selector.Selector`."""
+
+    @property
+    def selects_all(self) -> bool: ...
+
+    def matches(self, record: R_contra, /) -> bool: ...
 
 
-def filter_change(change: Change, selector: Selector) -> Change | None:
-    """``change`` as seen through ``selector``; ``None`` where it shows nothing. Completeness concerns everyone."""
+def is_selected(record: R | None, selector: RecordSelector[R]) -> bool:
+    """Whether there is a record and ``selector`` matches it."""
+    return record is not None and selector.matches(record)
+
+
+def filter_change(change: Change[R], selector: RecordSelector[R]) -> Change[R] | None:
+    """``change`` as the selector shows it; ``None`` where it shows nothing. Every watcher gets completeness."""
     if change.kind is ChangeKind.COMPLETENESS or selector.selects_all:
         return change
     before, after = is_selected(change.before, selector), is_selected(change.after, selector)

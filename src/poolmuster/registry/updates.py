@@ -1,35 +1,82 @@
-"""A reading: what a store has to say to the roster at one moment.
+"""What sources send: one update of what a source found at one moment.
 
-Every store speaks in readings. The memory store makes one of each registration and one of each tick of its timer; a
-store that reads a table makes one of each good read. So all rules of time live in one place, the roster.
+The memory store sends one for each registration, a store that reads a table one for each good read, a topology one
+for each change of placements. The order in which the parts take effect is the order of the fields:
+
+1. the credit is added to every deadline of the source (rule L5);
+2. renewals and deregistrations take effect;
+3. placements and router replicas take effect;
+4. where ``expire`` is set, leases end as of ``started_ms``;
+5. the statuses take effect, but a change to stale does so before step 4, so that completeness is known to be lost
+   before the first pool is removed for it.
 """
+
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from poolmuster.model.change import Deregistration
-from poolmuster.model.registration import Registration
+from poolmuster.model.schema import RouterReplica
+from poolmuster.registry.source_status import SourceStatus
 
 
-class Renewal(msgspec.Struct, frozen=True, gc=False):
-    """A registration that is live for ``remaining_ms`` from the start of the reading.
+class Record(Protocol):
+    """What a registry lists.
 
-    ``lease_ms`` is its whole lease, the time within which another relay makes a conflict.
+    Keys are hashable and have an order; ``body`` is the JSON that lists show; ``digest`` is a wide hash of it
+    (`poolmuster.model.registration.DIGEST_BITS`); ``size_bytes`` is what the record takes in memory.
     """
 
-    registration: Registration
+    @property
+    def key(self) -> Any: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def digest(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+K = TypeVar("K")
+R = TypeVar("R", bound=Record)
+
+
+class Renewal(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """``record`` is live for ``remaining_ms`` from the start of the update.
+
+    ``relay_id`` is the relay that registered it; ``lease_ms`` is the whole lease, within which another relay that
+    registers the same key makes a conflict.
+    """
+
+    record: R
+    relay_id: str | None
     lease_ms: int
     remaining_ms: int
 
 
-class SourceUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found by one look that began at ``started_ms`` on the monotonic clock.
+class Placements(msgspec.Struct, Generic[K], frozen=True, kw_only=True):
+    """Where a topology places records: all of them where ``whole``, else what was added and removed."""
 
-    ``credit_ms`` is time before this reading in which the process could not have heard of a renewal; it is added to
-    every deadline before the renewals count (rule L5). ``ends_leases`` is whether leases may end by this reading.
+    added: frozenset[K]
+    removed: frozenset[K] = frozenset()
+    whole: bool = False
+
+
+class SourceUpdate(msgspec.Struct, Generic[K, R], frozen=True, kw_only=True):
+    """One update. ``started_ms`` is the monotonic time at which the source began to look.
+
+    ``routers`` is the whole set of router replicas of this source, ``statuses`` its statuses after the update;
+    ``None`` leaves them as they are.
     """
 
     started_ms: int
     credit_ms: int = 0
-    renewals: tuple[Renewal, ...] = ()
-    deregistrations: tuple[Deregistration, ...] = ()
-    expire: bool = True
+    renewals: tuple[Renewal[R], ...] = ()
+    deregistrations: tuple[Deregistration[K], ...] = ()
+    placements: Placements[K] | None = None
+    routers: tuple[RouterReplica, ...] | None = None
+    expire: bool = False
+    statuses: tuple[SourceStatus, ...] | None = None

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from poolmuster.model.change import Deregistration
+from poolmuster.model.change import PoolDeregistration
 from poolmuster.model.registration import Registration
 
 RELAYS_LIMIT = 8
@@ -56,7 +56,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 class Tombstone(msgspec.Struct, frozen=True, gc=False):
     """A deregistration at ``left_ms`` that ended the renewal at ``ended_ms`` and all before it."""
 
-    deregistration: Deregistration
+    deregistration: PoolDeregistration
     left_ms: int
     ended_ms: int
     kept_until_ms: int

@@ -28,8 +28,8 @@ not keep the others incomplete.
 
 from enum import Enum, auto
 
-from poolmuster.model.source import SourceReason, SourceState
-from poolmuster.registry.source_status import FRESH, SourceStatus
+from poolmuster.model.source import SourceKind, SourceReason, SourceState
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.replication.alternation import LoadBalancerDetector
 from poolmuster.replication.messages import MemberSummary
 
@@ -169,32 +169,53 @@ class Member:
         """Whether it left the name so long ago that it can be forgotten."""
         return self.left_ms is not None and now_ms - self.left_ms >= self._lease_ms
 
+    @property
+    def silent_after_ms(self) -> int | None:
+        """The end of the time in which its last answer counts; ``None`` where there was none."""
+        return None if self.answered_ms is None else self.answered_ms + ANSWER_MS
+
     def source_status(self, now_ms: int) -> SourceStatus | None:
-        """Its state at ``now_ms``; ``None`` where it does not count."""
+        """Its status at ``now_ms``; ``None`` where it does not count."""
         if self.left_ms is not None:
-            return self._stale_until(
-                max(self._leaving_until_ms, self._sync_gap_until_ms), now_ms, SourceReason.UNREACHABLE
-            )
+            until_ms = max(self._leaving_until_ms, self._sync_gap_until_ms)
+            return self._stale_until(until_ms, now_ms, SourceReason.UNREACHABLE)
         if (turns_ms := self._load_balancer.clears_in_ms(now_ms)) > 0:
             detail = "Several instances answer in turn at this address: it is a load balancer's. Name the instances."
-            return SourceStatus(SourceState.STALE, SourceReason.LOAD_BALANCER, detail, turns_ms)
+            return self._stale(SourceReason.LOAD_BALANCER, detail, clears_at_ms=now_ms + turns_ms)
         if self.own:
             return None
-        if self.answered_ms is None or now_ms - self.answered_ms > ANSWER_MS:
+        if self.silent_after_ms is None or now_ms > self.silent_after_ms:
             return self._not_answering()
         if self.status is MemberStatus.READ:
-            return self._stale_until(self._sync_gap_until_ms, now_ms, SourceReason.WARMING_UP) or FRESH
+            return self._stale_until(self._sync_gap_until_ms, now_ms, SourceReason.WARMING_UP) or SourceStatus(
+                kind=SourceKind.PEER, name=self.address, fresh_until_ms=self.silent_after_ms
+            )
         until_ms = max(self._sync_gap_until_ms, self._grace_until_ms or self._sync_gap_until_ms)
         return self._stale_until(until_ms, now_ms, SourceReason.UNREACHABLE)
 
     def _not_answering(self) -> SourceStatus:
         reason, detail = self._failure or (SourceReason.TIMEOUT, "It does not answer.")
-        state = SourceState.UNKNOWN if self.read_ms is None else SourceState.STALE
-        return SourceStatus(state, reason, detail)
+        return self._stale(reason, detail, SourceState.UNKNOWN if self.read_ms is None else SourceState.STALE)
 
-    @staticmethod
-    def _stale_until(until_ms: int, now_ms: int, reason: SourceReason) -> SourceStatus | None:
+    def _stale_until(self, until_ms: int, now_ms: int, reason: SourceReason) -> SourceStatus | None:
         if until_ms <= now_ms:
             return None
-        detail = "What was registered there last may not be known here."
-        return SourceStatus(SourceState.STALE, reason, detail, until_ms - now_ms)
+        return self._stale(reason, "What was registered there last may not be known here.", clears_at_ms=until_ms)
+
+    def _stale(
+        self,
+        reason: SourceReason,
+        detail: str,
+        state: SourceState = SourceState.STALE,
+        *,
+        clears_at_ms: int | None = None,
+    ) -> SourceStatus:
+        return SourceStatus(
+            kind=SourceKind.PEER,
+            name=self.address,
+            state=state,
+            reason=reason,
+            detail=detail,
+            clears_at_ms=clears_at_ms,
+            last_good_ms=self.read_ms,
+        )

@@ -13,10 +13,12 @@ Peers need not be warm for this list to be complete, only for theirs: what they 
 its own accounts of their addresses. A complete peer's whole list also ends doubt, at any time.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
-from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
-from poolmuster.registry.source_status import FRESH, SourceStatus, SourceTracker
+from poolmuster.model.source import SourceKind, SourceReason, SourceState
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.replication.member import ANSWER_MS, GAP_MS, Member, MemberStatus
 from poolmuster.replication.messages import MemberSummary, SyncSummary
 
@@ -46,7 +48,6 @@ class Membership:
         self._members: dict[str, Member] = {}
         self._warm_at_ms = now_ms + lease_ms
         self._was_warm = False
-        self._tracker = SourceTracker()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -173,29 +174,40 @@ class Membership:
             return SourceState.STALE, SourceReason.PEERS_MISSING, f"{found} of {self._expect} instances are here."
         return None
 
-    def sources(self, now_ms: int, wall_ms: int) -> tuple[SourceInfo, ...]:
-        """Every source of the list: this instance, the names, and the addresses that count."""
-        warming_ms = self._warm_at_ms - now_ms
-        found = [
-            self._tracker.source(SourceKind.MEMORY, "memory", FRESH, wall_ms)
-            if warming_ms <= 0
-            else self._tracker.source(SourceKind.MEMORY, "memory", _warming(warming_ms), wall_ms)
+    def statuses(self, now_ms: int) -> tuple[SourceStatus, ...]:
+        """The status of this instance, of the names, and of the addresses that count. Pure."""
+        members = [self._members[address] for address in sorted(self._members)]
+        peers = {member.address: member.source_status(now_ms) for member in members}
+        found = [self._memory_status(now_ms, (member for member in members if peers[member.address] is None))]
+        for name, resolved in self._names.items():
+            state, reason, detail = self._name_problem(name, now_ms) or (SourceState.FRESH, None, None)
+            found.append(
+                SourceStatus(
+                    kind=SourceKind.DNS,
+                    name=name,
+                    state=state,
+                    reason=reason,
+                    detail=detail,
+                    fresh_until_ms=None if resolved.read_ms is None else resolved.read_ms + ANSWER_MS,
+                    last_good_ms=resolved.read_ms,
+                )
+            )
+        return (*found, *(status for status in peers.values() if status is not None))
+
+    def _memory_status(self, now_ms: int, not_counting: Iterable[Member]) -> SourceStatus:
+        if not self.is_warm(now_ms):
+            return SourceStatus(
+                kind=SourceKind.MEMORY,
+                name="memory",
+                state=SourceState.STALE,
+                reason=SourceReason.WARMING_UP,
+                detail="Pools that were live before may not have registered here yet.",
+                clears_at_ms=self._warm_at_ms,
+            )
+        # An address that does not count begins to when it has been silent for too long: until then this holds.
+        ends_ms = [
+            member.silent_after_ms
+            for member in not_counting
+            if member.left_ms is None and not member.own and member.silent_after_ms is not None
         ]
-        for name, known in self._names.items():
-            good_at_ms = None if known.read_ms is None else wall_ms - (now_ms - known.read_ms)
-            trouble = self._name_problem(name, now_ms)
-            standing = FRESH if trouble is None else SourceStatus(*trouble)
-            found.append(self._tracker.source(SourceKind.DNS, name, standing, wall_ms, good_at_ms))
-        for address in sorted(self._members):
-            account = self._members[address]
-            if (peer := account.source_status(now_ms)) is not None:
-                good_at_ms = None if account.read_ms is None else wall_ms - (now_ms - account.read_ms)
-                found.append(self._tracker.source(SourceKind.PEER, address, peer, wall_ms, good_at_ms))
-        sources = tuple(found)
-        self._tracker.retain(sources)
-        return sources
-
-
-def _warming(warming_ms: int) -> SourceStatus:
-    detail = "Pools that were live before may not have registered here yet."
-    return SourceStatus(SourceState.STALE, SourceReason.WARMING_UP, detail, warming_ms)
+        return SourceStatus(kind=SourceKind.MEMORY, name="memory", fresh_until_ms=min(ends_ms, default=None))

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from poolmuster.model.change import Deregistration
-from poolmuster.model.errors import RelayDeregistered
+from poolmuster.model.change import Deregistration, PoolDeregistration
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import Registration
-from poolmuster.registry.departed import RETENTION_MS, DepartedPool, DepartedPools
+from poolmuster.model.registration import Pool, Registration
+from poolmuster.registry.relay_records import RelayRecord, RelayRecords, check_not_deregistered
 from poolmuster.registry.updates import Renewal, SourceUpdate
 from poolmuster.replication.log import ReplicationLog, left_message, registered_message, remaining
 from poolmuster.replication.lww import LwwRegister, Tombstone, Write
@@ -43,7 +42,7 @@ class Replica:
         self._boot_id = boot_id
         self._lease_ms = lease_ms
         self._pools: OrderedDict[PoolKey, ReplicatedPool] = OrderedDict()
-        self._departed = DepartedPools(lease_ms)
+        self._departed = RelayRecords[PoolKey](lease_ms)
         self._pause_log = PauseLog()
         self.log = ReplicationLog()
 
@@ -63,7 +62,7 @@ class Replica:
         """This process was stopped; say so before what comes after is put, left or heard (rule L5)."""
         self._pause_log.record(ended_ms, length_ms)
 
-    def put(self, registration: Registration, now_ms: int) -> SourceUpdate:
+    def put(self, registration: Registration, now_ms: int) -> SourceUpdate[PoolKey, Pool]:
         """Take a registration. Raises `RelayDeregistered`, with nothing changed."""
         key, relay_id = registration.key, registration.relay_id
         self._check_not_left(key, relay_id, now_ms)
@@ -77,9 +76,8 @@ class Replica:
         )
         known.register.add_write(write)
         self.log.record_write(write)
-        return SourceUpdate(
-            started_ms=now_ms, renewals=(Renewal(registration, self._lease_ms, self._lease_ms),), expire=False
-        )
+        renewal = Renewal(registration.pool, relay_id, self._lease_ms, self._lease_ms)
+        return SourceUpdate(started_ms=now_ms, renewals=(renewal,))
 
     def _check_not_left(self, key: PoolKey, relay_id: str | None, now_ms: int) -> None:
         if relay_id is None:
@@ -90,12 +88,9 @@ class Replica:
                 left_relay_id, at_ms = tombstone.deregistration.relay_id, tombstone.left_ms
         elif (record := self._departed.get(key)) is not None:
             left_relay_id, at_ms = record.left_relay_id, record.at_ms
-        if left_relay_id == relay_id and now_ms - at_ms < RETENTION_MS:
-            raise RelayDeregistered(
-                f"Relay {relay_id!r} deregistered this pool. A relay that starts again takes a new relay_id."
-            )
+        check_not_deregistered(relay_id, left_relay_id, at_ms, now_ms)
 
-    def deregister(self, departure: Deregistration, now_ms: int) -> SourceUpdate | None:
+    def deregister(self, departure: PoolDeregistration, now_ms: int) -> SourceUpdate[PoolKey, Pool] | None:
         """Take a deregistration; ``None`` where it does not act: unknown key, or another relay was the latest."""
         key, relay_id = departure.key, departure.relay_id
         if self._departed.deregister(key, relay_id, now_ms):
@@ -117,7 +112,7 @@ class Replica:
         self.log.record_tombstone(tombstone)
         return self._update({key: before}, now_ms)
 
-    def apply_remote(self, said: Iterable[Write | Tombstone], now_ms: int) -> SourceUpdate:
+    def apply_remote(self, said: Iterable[Write | Tombstone], now_ms: int) -> SourceUpdate[PoolKey, Pool]:
         """Take in what peers say."""
         before: dict[PoolKey, Write | None] = {}
         for each in said:
@@ -134,17 +129,16 @@ class Replica:
                 known.register.add_write(each)
         return self._update(before, now_ms)
 
-    def _update(self, before: dict[PoolKey, Write | None], now_ms: int) -> SourceUpdate:
+    def _update(self, before: dict[PoolKey, Write | None], now_ms: int) -> SourceUpdate[PoolKey, Pool]:
         """What the roster is told, where ``before`` held so far. Of a pool either a renewal or a departure."""
         told = [self._outcome(key, write, now_ms) for key, write in before.items()]
         return SourceUpdate(
             started_ms=now_ms,
             renewals=tuple(each for each in told if isinstance(each, Renewal)),
             deregistrations=tuple(each for each in told if isinstance(each, Deregistration)),
-            expire=False,
         )
 
-    def _outcome(self, key: PoolKey, before: Write | None, now_ms: int) -> Renewal | Deregistration | None:
+    def _outcome(self, key: PoolKey, before: Write | None, now_ms: int) -> Renewal[Pool] | PoolDeregistration | None:
         claims = self._pools[key].register
         own = self.log.write_of(key)
         if own is not None and claims.superseded_by(own, now_ms) is not None:
@@ -153,7 +147,7 @@ class Replica:
         if holds is not None and before is not None and holds.timestamp == before.timestamp:
             return None
         if holds is not None and (remaining_ms := self._remaining_ms(holds, now_ms)) > 0:
-            return Renewal(holds.registration, holds.lease_ms, remaining_ms)
+            return Renewal(holds.registration.pool, holds.relay_id, holds.lease_ms, remaining_ms)
         tombstone = None if before is None else claims.superseded_by(before, now_ms)
         return None if tombstone is None else tombstone.deregistration
 
@@ -210,4 +204,4 @@ class Replica:
             return
         at_ms = latest.renewed_ms if tombstone is None else tombstone.left_ms
         left_relay_id = tombstone.deregistration.relay_id if tombstone else None
-        self._departed.put(key, DepartedPool(latest.relay_id, left_relay_id, at_ms))
+        self._departed.put(key, RelayRecord(latest.relay_id, left_relay_id, at_ms, departed=True))

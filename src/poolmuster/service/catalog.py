@@ -1,248 +1,349 @@
-"""The projection: what the store says becomes the list, its history and the news for watchers.
+"""The catalog: what the sources send becomes the list, its change log and the events of watchers.
 
-It is the one writer of the list. Completeness is computed when it is asked for; where it then differs from what
-watchers were last told, it is announced on the spot, so no answer ever runs ahead of the watch.
+It is the one writer of the list. Live registrations and placements are the inputs of one join
+(`poolmuster.registry.join`); limits count live registrations, whether they are listed or not.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
+from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal, RemovalCause
 from poolmuster.model.key import PoolKey
-from poolmuster.model.schema import Conflict, LeaseStatus
-from poolmuster.model.source import SourceInfo, is_complete
-from poolmuster.ports.clock import Clock
-from poolmuster.ports.store import RegistrationStore
+from poolmuster.model.registration import Pool
+from poolmuster.model.schema import Conflict, LeaseStatus, RouterReplica
+from poolmuster.ports.clock import PAUSE_MS, Clock, LeaseClock
+from poolmuster.ports.source import Source
+from poolmuster.ports.store import Expiry
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.registry.conflicts import ConflictSpan
+from poolmuster.registry.join import Join, UnlistedReason
 from poolmuster.registry.leases import LeaseEvent, LeaseTable
 from poolmuster.registry.record_list import RecordList
-from poolmuster.registry.updates import SourceUpdate
+from poolmuster.registry.updates import Placements, SourceUpdate
+from poolmuster.service.completeness import Completeness, MonitoredSource, SourceMonitor
+from poolmuster.service.removals import Removals
 
-EXPIRY_BATCH = 100
-"""How many leases end in one turn of the event loop; the rest waits for the next, a millisecond later."""
+APPLY_BATCH = 100
+"""How many renewals, deregistrations, placements or ends of leases are applied in one turn of the event loop."""
 
-REMOVALS_LIMIT = 20_000
-REMOVALS_KEPT_MS = 3_600_000
 EVICT_EVERY_MS = 60_000
 
 
-class Completeness(msgspec.Struct, frozen=True):
-    """Whether the list is complete, and the sources that say so."""
-
-    complete: bool
-    sources: tuple[SourceInfo, ...]
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """Equal for two moments between which watchers need not be told anything."""
-        return tuple(source.state_key for source in self.sources)
-
-
 class Hooks(msgspec.Struct):
-    """Hooks for metrics and logs; each is called at once and must be quick."""
+    """For metrics and logs; each is called at once and must be quick."""
 
-    on_change: Callable[[Change], None]
+    on_change: Callable[[PoolChange], None]
     on_conflict: Callable[[PoolKey, tuple[str, ...]], None]
 
 
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the catalog has of one key. ``reason`` is why it is not listed, where one of the inputs has it."""
+
+    listed: Pool | None
+    lease: LeaseStatus | None
+    conflict: Conflict | None
+    removal: Removal | None
+    reason: UnlistedReason | None
+
+
+class CatalogSink:
+    """The sink of one source (`poolmuster.ports.source.Sink`).
+
+    An update is applied whole, also where the task that sent it is cancelled: its source counts it as sent.
+    """
+
+    def __init__(self, catalog: "Catalog", monitored: MonitoredSource) -> None:
+        self._catalog = catalog
+        self._monitored = monitored
+        self._lock = asyncio.Lock()
+        self._running: set[asyncio.Task[None]] = set()
+        self.routers: tuple[RouterReplica, ...] = ()
+
+    async def apply(self, update: SourceUpdate[PoolKey, Pool]) -> None:
+        if not self._running and _is_short(update):
+            for _ in self._catalog.apply_in_slices(self, update):
+                pass
+            if update.statuses is not None:
+                self._catalog.refresh()
+            return
+        self._monitored.applying += 1
+        task = asyncio.create_task(self._apply_in_turn(update))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.shield(task)
+
+    async def _apply_in_turn(self, update: SourceUpdate[PoolKey, Pool]) -> None:
+        async with self._lock:
+            try:
+                for _ in self._catalog.apply_in_slices(self, update):
+                    await asyncio.sleep(0)
+            finally:
+                self._monitored.applying -= 1
+            if update.statuses is not None:
+                self._catalog.refresh()
+
+    def statuses_changed(self) -> None:
+        self._catalog.refresh()
+
+    def announce_stale(self, update: SourceUpdate[PoolKey, Pool]) -> None:
+        """Let the statuses of ``update`` that are not fresh take effect before the update ends leases."""
+        if update.statuses is not None:
+            self._monitored.hold_stale(update.statuses)
+            self._catalog.refresh()
+
+
 class Catalog:
-    """The list of one instance, under its boot id."""
+    """The list of one instance, under its boot id. ``expiry`` is that of the registration store."""
 
     def __init__(
         self,
         *,
         boot_id: str,
         clock: Clock,
-        store: RegistrationStore,
-        change_log: ChangeLog,
+        lease_clock: LeaseClock,
+        expiry: Expiry,
+        change_log: ChangeLog[Pool],
         wake: Callable[[], None],
         hooks: Hooks,
+        has_topology: bool = False,
     ) -> None:
         self.boot_id = boot_id
         self._clock = clock
-        self._store = store
+        self._lease_clock = lease_clock
+        self._continuous = expiry is Expiry.CONTINUOUS
         self._wake = wake
         self._hooks = hooks
         self.change_log = change_log
-        self.pools = RecordList()
-        self.leases = LeaseTable()
-        self._removals: OrderedDict[PoolKey, tuple[int, Removal]] = OrderedDict()
-        self._cluster_pools: dict[str, int] = {}
-        self._forgotten_ms = clock.monotonic_ms()
-        store.attach(self, self.refresh)
-        self._announced = Completeness(False, ())
-        self._announced = self._look()
+        self.pools: RecordList[Pool] = RecordList()
+        self.leases: LeaseTable[PoolKey, Pool] = LeaseTable(lambda key: key.cluster_id)
+        self._join: Join[PoolKey, Pool] = Join(has_topology=has_topology)
+        self._monitor = SourceMonitor(clock)
+        self._sinks: list[CatalogSink] = []
+        self._removals = Removals()
+        self._evicted_ms = clock.monotonic_ms()
+        self.routers: tuple[RouterReplica, ...] = ()
+        self.on_overdue: Callable[[], None] = lambda: None
+        """Called by an answer that found the timer late."""
+        lease_clock.subscribe(self._on_pause)
+
+    def attach(self, source: Source) -> CatalogSink:
+        """Add a source, before anything is served. Returns its sink."""
+        sink = CatalogSink(self, self._monitor.add(source))
+        self._sinks.append(sink)
+        return sink
 
     @property
     def revision(self) -> str:
         """``BOOT.N``, N being the number of the latest change."""
         return f"{self.boot_id}.{self.change_log.number}"
 
-    def observe(self, update: SourceUpdate) -> bool:
-        """Take in what the store read (`poolmuster.ports.store.StoreObserver`)."""
-        now_ms = self._clock.monotonic_ms()
-        steps = self.leases.apply(update)
-        ended = self.leases.expire(update.started_ms, EXPIRY_BATCH) if update.expire else []
-        steps += ended
-        for step in steps:
-            self._record(step, now_ms)
+    def apply_in_slices(self, sink: CatalogSink, update: SourceUpdate[PoolKey, Pool]) -> Iterator[None]:
+        """Apply ``update`` in the order of its parts (`poolmuster.registry.updates`); yields between two slices."""
+        leases, started_ms = self.leases, update.started_ms
+        if update.credit_ms:
+            leases.credit(update.credit_ms)
+        for start in _slices(update.renewals):
+            if start:
+                yield
+            self._record([leases.renew(each, started_ms) for each in update.renewals[start : start + APPLY_BATCH]])
+        for start in _slices(update.deregistrations):
+            if start:
+                yield
+            self._record(list(map(leases.deregister, update.deregistrations[start : start + APPLY_BATCH])))
+        if update.placements is not None:
+            yield from self._place(update.placements)
+        if update.routers is not None:
+            sink.routers = update.routers
+            self.routers = tuple(router for each in self._sinks for router in each.routers)
+        if update.expire:
+            sink.announce_stale(update)
+            while self._expire(started_ms):
+                yield
+
+    def _expire(self, now_ms: int) -> bool:
+        """End some leases that are over. Returns whether more remain."""
+        self._record(self.leases.expire(now_ms, APPLY_BATCH))
+        return self.leases.has_expired(now_ms)
+
+    def _record(self, events: Iterable[LeaseEvent[Pool] | None]) -> None:
+        """Record what events of live registrations change in the list."""
+        changed = False
+        for event in events:
+            if event is not None:
+                record = event.after or event.before
+                assert record is not None, "an event is about a record"
+                self._list(record.key, event.after, event)
+                changed = True
         if self.leases.new_conflicts:
-            self._report_conflicts(now_ms)
-        if now_ms - self._forgotten_ms > EVICT_EVERY_MS:
-            self._evict(now_ms)
-        if steps:
+            self._report_conflicts()
+        if changed:
             self._wake()
-        return update.expire and self.leases.has_expired(update.started_ms)
 
-    def is_live(self, key: PoolKey) -> bool:
-        """Whether the pool is live."""
-        return self.leases.get(key) is not None
+    def _place(self, placements: Placements[PoolKey]) -> Iterator[None]:
+        """Record what changed placements change in the list."""
+        keys = list(self._join.place(placements))
+        for start in _slices(keys):
+            for key in keys[start : start + APPLY_BATCH]:
+                if (lease := self.leases.get(key)) is not None:
+                    self._list(key, lease.record, None)
+            self._wake()
+            yield
 
-    def next_expiry_ms(self) -> int | None:
-        """When a lease could end next."""
-        return self.leases.next_expiry_ms()
-
-    def _record(self, step: LeaseEvent, now_ms: int) -> None:
-        pool = step.after or step.before
-        assert pool is not None, "a step is about a pool"
-        at_ms = self._clock.wall_ms()
-        removal = None
-        if step.after is not None:
-            self.pools.put(step.after)
+    def _list(self, key: PoolKey, live: Pool | None, event: LeaseEvent[Pool] | None) -> None:
+        """Bring the list up to date for one key. ``event`` is what happened to its live registration, if anything."""
+        before, after = self.pools.get(key), self._join.listed(live)
+        if before is after:
+            return
+        at_ms, now_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
+        kind, removal = ChangeKind.CHANGED, None
+        if after is None:
+            kind, removal = ChangeKind.REMOVED, _removal(event, at_ms)
+            self.pools.remove(key)
+            self._removals.put(key, removal, now_ms)
         else:
-            self.pools.remove(pool.key)
-            removal = self._remove(step, pool.key, now_ms, at_ms)
-        if step.kind is ChangeKind.ADDED:
-            self._removals.pop(pool.key, None)
-            self._count_cluster(pool.key, 1)
+            if before is None:
+                kind = ChangeKind.ADDED
+                self._removals.pop(key)
+            self.pools.put(after)
         self._append(
             Change(
                 number=self.change_log.number + 1,
-                kind=step.kind,
+                kind=kind,
                 at_ms=at_ms,
                 monotonic_ms=now_ms,
-                before=step.before,
-                after=step.after,
+                before=before,
+                after=after,
                 removal=removal,
             )
         )
 
-    def _remove(self, step: LeaseEvent, key: PoolKey, now_ms: int, at_ms: int) -> Removal:
-        removal = Removal(
-            cause=step.cause or RemovalCause.UNLISTED, reason=step.reason, detail=step.detail, at_ms=at_ms
-        )
-        self._count_cluster(key, -1)
-        self._removals[key] = (now_ms, removal)
-        if len(self._removals) > REMOVALS_LIMIT:
-            self._removals.popitem(last=False)
-        return removal
-
-    def _append(self, change: Change) -> None:
+    def _append(self, change: PoolChange) -> None:
         self.change_log.append(change)
         self._hooks.on_change(change)
 
-    def _count_cluster(self, key: PoolKey, by: int) -> None:
-        count = self._cluster_pools.get(key.cluster_id, 0) + by
-        if count:
-            self._cluster_pools[key.cluster_id] = count
-        else:
-            del self._cluster_pools[key.cluster_id]
-
-    def _report_conflicts(self, now_ms: int) -> None:
+    def _report_conflicts(self) -> None:
+        now_ms = self._clock.monotonic_ms()
         for key in self.leases.new_conflicts:
             span = self.leases.conflict(key, now_ms)
             self._hooks.on_conflict(key, span.relay_ids if span else ())
         self.leases.new_conflicts.clear()
 
-    def _evict(self, now_ms: int) -> None:
-        self._forgotten_ms = now_ms
-        self.leases.evict(now_ms)
-        while self._removals:
-            key = next(iter(self._removals))
-            if now_ms - self._removals[key][0] < REMOVALS_KEPT_MS:
-                return
-            del self._removals[key]
+    def _on_pause(self, ended_ms: int, length_ms: int) -> None:
+        """This process was stopped (rule L5). No answer is complete before the sources were asked again."""
+        if self._continuous:
+            self.leases.credit(length_ms)
+        self._monitor.invalidate()
 
-    def _look(self) -> Completeness:
-        sources = self._store.sources(self._clock.monotonic_ms())
-        if sources is self._announced.sources:
-            # A store that has nothing new to say gives the same tuple; every answer asks.
-            return self._announced
-        return Completeness(is_complete(sources), sources)
+    def tick(self, now_ms: int) -> None:
+        """What the timer does (`poolmuster.service.expiry`)."""
+        if now_ms - self._evicted_ms > EVICT_EVERY_MS:
+            self._evicted_ms = now_ms
+            self.leases.evict(now_ms)
+            self._removals.evict(now_ms)
+        self.refresh()
+        if self._continuous:
+            self._expire(now_ms)
 
-    def completeness(self) -> Completeness:
-        """Whether the list is complete right now. Tells watchers first, where that is news to them."""
-        now = self._look()
-        if now is self._announced:
-            return now
-        told, self._announced = self._announced, now
-        if now.identity != told.identity:
-            at_ms, clock_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
+    @property
+    def due_ms(self) -> int:
+        """The earliest monotonic time at which the timer could end a lease, or a status changes by itself."""
+        expiry_ms = self.leases.next_expiry_ms() if self._continuous else None
+        return self._monitor.due_ms if expiry_ms is None else min(expiry_ms, self._monitor.due_ms)
+
+    def refresh(self) -> None:
+        """Ask the sources for their statuses; watchers get an event where the difference matters."""
+        if self._monitor.refresh():
             self._append(
                 Change(
                     number=self.change_log.number + 1,
                     kind=ChangeKind.COMPLETENESS,
-                    at_ms=at_ms,
-                    monotonic_ms=clock_ms,
-                    sources=now.sources,
+                    at_ms=self._clock.wall_ms(),
+                    monotonic_ms=self._clock.monotonic_ms(),
+                    sources=self._monitor.value.sources,
                 )
             )
             self._wake()
-        return now
 
-    def refresh(self) -> None:
-        """Look at the sources for the watchers' sake; called by a timer and by stores in trouble."""
-        self.completeness()
+    def completeness(self) -> Completeness:
+        """Whether the list is complete. A request reads a value and changes nothing.
 
-    async def run(self, every_ms: int = 100) -> None:
-        """Notice changes of completeness that nobody asks about. Runs until cancelled."""
-        while True:
-            await self._clock.sleep_ms(every_ms)
-            self.refresh()
+        Past the end of the value, or where the timer is late, the answer is incomplete, and the timer runs at once.
+        """
+        value = self._monitor.value
+        now_ms = self._clock.monotonic_ms()
+        if now_ms <= value.valid_until_ms and now_ms - self._lease_clock.ticked_ms <= PAUSE_MS:
+            return value
+        self.on_overdue()
+        return self._monitor.doubtful()
 
-    def cluster_pools(self, cluster_id: str) -> int:
-        """How many pools of ``cluster_id`` are listed."""
-        return self._cluster_pools.get(cluster_id, 0)
+    async def settled_completeness(self) -> Completeness:
+        """Like `completeness`, after the timer has run where it is late: for what begins a stream of changes."""
+        value = self.completeness()
+        if value is not self._monitor.value:
+            await asyncio.sleep(0)
+            value = self.completeness()
+        return value
 
-    @property
-    def clusters(self) -> dict[str, int]:
-        """Listed pools by cluster."""
-        return self._cluster_pools
+    def is_live(self, key: PoolKey) -> bool:
+        """Whether ``key`` has a live registration."""
+        return self.leases.get(key) is not None
 
-    def removal(self, key: PoolKey) -> Removal | None:
-        """Why ``key`` was last removed, while that is remembered and it is not listed again."""
-        found = self._removals.get(key)
-        if found is None or self._clock.monotonic_ms() - found[0] >= REMOVALS_KEPT_MS:
-            return None
-        return found[1]
+    def has_conflict(self, key: PoolKey) -> bool:
+        """Whether relays register ``key`` in turn now (rule L9)."""
+        leases = self.leases
+        return leases.conflicts.count > 0 and leases.conflict(key, self._clock.monotonic_ms()) is not None
+
+    def lookup(self, key: PoolKey) -> Found:
+        """All that there is of one key."""
+        now_ms = self._clock.monotonic_ms()
+        lease = self.leases.get(key)
+        span = self.leases.conflict(key, now_ms)
+        return Found(
+            listed=self.pools.get(key),
+            lease=self.lease(key),
+            conflict=None if span is None else self._shown(span, now_ms),
+            removal=self._removals.get(key, now_ms),
+            reason=self._join.unlisted_reason(key, None if lease is None else lease.record),
+        )
 
     def lease(self, key: PoolKey) -> LeaseStatus | None:
-        """The lease of a listed pool."""
-        entry = self.leases.get(key)
-        if entry is None:
+        """The lease of ``key``, where it is live."""
+        lease = self.leases.get(key)
+        if lease is None:
             return None
-        left_ms = self.leases.remaining_ms(entry, self._clock.monotonic_ms())
+        remaining_ms = self.leases.remaining_ms(lease, self._clock.monotonic_ms())
         return LeaseStatus(
-            duration_ms=entry.lease_ms,
-            ends_at_ms=self._clock.wall_ms() + left_ms,
-            relay_id=entry.registration.relay_id,
+            duration_ms=lease.lease_ms, ends_at_ms=self._clock.wall_ms() + remaining_ms, relay_id=lease.relay_id
         )
 
     def conflicts(self) -> dict[PoolKey, Conflict]:
         """Every conflict there is now, with wall-clock times."""
-        lease_now_ms = self.leases.lease_time_ms(self._clock.monotonic_ms())
-        return {key: self._shown(span) for key, span in self.leases.conflicts.all(lease_now_ms).items()}
+        now_ms = self._clock.monotonic_ms()
+        spans = self.leases.conflicts.all(self.leases.lease_time_ms(now_ms))
+        return {key: self._shown(span, now_ms) for key, span in spans.items()}
 
-    def conflict(self, key: PoolKey) -> Conflict | None:
-        """The conflict over ``key``, if there is one now."""
-        span = self.leases.conflict(key, self._clock.monotonic_ms())
-        return None if span is None else self._shown(span)
-
-    def _shown(self, span: ConflictSpan) -> Conflict:
-        to_wall_ms = self._clock.wall_ms() - self.leases.lease_time_ms(self._clock.monotonic_ms())
+    def _shown(self, span: ConflictSpan, now_ms: int) -> Conflict:
+        to_wall_ms = self._clock.wall_ms() - self.leases.lease_time_ms(now_ms)
         return Conflict(
             relay_ids=span.relay_ids, since_at_ms=span.since_ms + to_wall_ms, last_at_ms=span.last_ms + to_wall_ms
         )
+
+
+def _is_short(update: SourceUpdate[PoolKey, Pool]) -> bool:
+    """Whether ``update`` takes no longer than one slice."""
+    items = len(update.renewals) + len(update.deregistrations)
+    return items <= APPLY_BATCH and update.placements is None and not update.expire
+
+
+def _slices(items: Sequence[Any]) -> range:
+    return range(0, len(items), APPLY_BATCH)
+
+
+def _removal(event: LeaseEvent[Pool] | None, at_ms: int) -> Removal:
+    """The removal of a record: it has the cause of its lease's end, or the topology no longer places it."""
+    if event is None:
+        return Removal(cause=RemovalCause.UNLISTED, at_ms=at_ms)
+    return Removal(cause=event.cause or RemovalCause.UNLISTED, reason=event.reason, detail=event.detail, at_ms=at_ms)

@@ -1,15 +1,19 @@
 """One running instance: its parts, and what is fixed about it for its whole life."""
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import msgspec
 
-from poolmuster.model.schema import RouterReplica
+from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.replication_feed import ReplicationFeed
-from poolmuster.ports.store import RegistrationStore
 from poolmuster.service.broadcaster import Publisher
 from poolmuster.service.catalog import Catalog
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
+
+Task = Callable[[], Coroutine[Any, Any, None]]
 
 
 class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,36 +25,35 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     pool_discovery: str
     registration_storage: str
-    lease_ms: int
-    heartbeat_interval_ms: int
-    routers: tuple[RouterReplica, ...]
+    policy: LeasePolicy
     limits: dict[str, float]
 
 
 class Instance:
-    """The parts that the edges speak to."""
+    """The parts that the edges use, and the ``tasks`` of those that they do not: sources and timers."""
 
     def __init__(
         self,
         *,
-        facts: InstanceInfo,
+        info: InstanceInfo,
         clock: Clock,
-        store: RegistrationStore,
         catalog: Catalog,
         registrar: Registrar,
         views: Views,
         publisher: Publisher,
-        sharing: ReplicationFeed | None = None,
+        tasks: tuple[Task, ...],
+        replication_feed: ReplicationFeed | None = None,
     ) -> None:
-        self.info = facts
+        self.info = info
         self.clock = clock
-        self.store = store
         self.catalog = catalog
         self.registrar = registrar
         self.views = views
         self.publisher = publisher
-        self.replication_feed = sharing
-        """What peers read, where there are to be any."""
+        self.replication_feed = replication_feed
+        """What peers read, where the instance has peers."""
+        self.tasks: tuple[Task, ...] = (*tasks, publisher.run, publisher.run_keep_alive)
+        """What the supervisor runs, before anything is served."""
         self.stopping = False
         self.stopping_streams = False
 
@@ -59,6 +62,6 @@ class Instance:
         self.stopping = True
 
     def close_streams(self) -> None:
-        """Tell watchers that this instance goes away; no new ones are taken."""
+        """Send `closing` to every watcher, and accept no new one."""
         self.stopping_streams = True
         self.publisher.wake_everyone()

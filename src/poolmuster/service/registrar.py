@@ -1,8 +1,8 @@
-"""The registrar: takes registrations and departures in, within this instance's limits.
+"""The registrar: takes registrations and deregistrations, within this instance's limits.
 
-A heartbeat whose bytes were taken before is not parsed again: the registration they stand for is remembered by a
-digest of them. Parsing costs more than all the rest of a heartbeat. What was refused is not remembered, and of each
-pool only the latest.
+The bytes of a heartbeat that were accepted before are not parsed again: a cache maps a digest of them to the
+registration. Parsing costs more than all the rest of a heartbeat. The cache holds accepted registrations only, and of
+each pool the latest.
 """
 
 from collections import OrderedDict
@@ -11,11 +11,12 @@ from hashlib import blake2b
 import msgspec
 
 from poolmuster.model.auth import Principal
-from poolmuster.model.change import Deregistration
+from poolmuster.model.change import PoolDeregistration
 from poolmuster.model.errors import Forbidden, LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import Registration, parse_registration
-from poolmuster.model.schema import LeaseTerms, RegistrationResponse, RouterReplica
+from poolmuster.model.lease_policy import LeasePolicy
+from poolmuster.model.registration import Pool, Registration, parse_registration
+from poolmuster.model.schema import LeaseTerms, RegistrationResponse
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.service.catalog import Catalog
@@ -47,17 +48,13 @@ class Registrar:
         store: RegistrationStore,
         catalog: Catalog,
         limits: RegistrarLimits,
-        lease_ms: int,
-        heartbeat_interval_ms: int,
-        routers: tuple[RouterReplica, ...] = (),
+        policy: LeasePolicy,
     ) -> None:
         self._clock = clock
         self._store = store
         self._catalog = catalog
         self._limits = limits
-        self._lease_ms = lease_ms
-        self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._routers = routers
+        self._policy = policy
         self._parse_cache: dict[bytes, Registration] = {}
         self._digests: OrderedDict[PoolKey, bytes] = OrderedDict()
         self._parse_cache_bytes = 0
@@ -94,70 +91,69 @@ class Registrar:
         Raises `Forbidden`, `LimitReached`, `RelayDeregistered` with nothing changed, and `Unavailable`, after which
         the write may have taken effect.
         """
-        key = registration.pool.key
+        key, catalog, duration_ms = registration.pool.key, self._catalog, self._policy.duration_ms
         _authorize(principal, key)
-        listed = self._catalog.leases.get(key)
-        if listed is None or listed.registration.pool is not registration.pool:
-            self._check_limits(registration, None if listed is None else listed.registration, principal)
-        if listed is None:
-            self._pending[key] = (registration.pool.size_bytes, self._clock.monotonic_ms() + self._lease_ms)
+        lease = catalog.leases.get(key)
+        if lease is None or lease.record is not registration.pool:
+            self._check_limits(registration, None if lease is None else lease.record, principal)
+        if lease is None:
+            self._pending[key] = (registration.pool.size_bytes, self._clock.monotonic_ms() + duration_ms)
         try:
             await self._store.put(registration)
         except PoolmusterError:
             self._pending.pop(key, None)
             raise
-        if self._catalog.is_live(key):
+        if lease is None and catalog.is_live(key):
             self._pending.pop(key, None)
-        return (
-            RegistrationResponse(
-                lease=LeaseTerms(
-                    duration_ms=self._lease_ms,
-                    heartbeat_interval_ms=self._heartbeat_interval_ms,
-                    ends_at_ms=self._clock.wall_ms() + self._lease_ms,
-                ),
-                routers=self._routers,
-                conflict=self._catalog.leases.conflict(key, self._clock.monotonic_ms()) is not None,
+        response = RegistrationResponse(
+            lease=LeaseTerms(
+                duration_ms=duration_ms,
+                heartbeat_interval_ms=self._policy.heartbeat_ms,
+                ends_at_ms=self._clock.wall_ms() + duration_ms,
             ),
-            listed is None,
+            routers=catalog.routers,
+            conflict=catalog.has_conflict(key),
         )
+        return response, lease is None
 
-    def _check_limits(self, new: Registration, old: Registration | None, principal: Principal) -> None:
-        limits, listing, cluster_id = self._limits, self._catalog.pools, new.key.cluster_id
+    def _check_limits(self, new: Registration, old: Pool | None, principal: Principal) -> None:
+        """Raise `LimitReached` where ``new`` would go beyond a bound. Live registrations count, listed or not."""
+        limits, leases, cluster_id = self._limits, self._catalog.leases, new.key.cluster_id
         self._prune_pending()
-        growth = new.pool.size_bytes - (old.pool.size_bytes if old else 0)
-        awaited_bytes = sum(size_bytes for key, (size_bytes, _) in self._pending.items() if key != new.key)
-        if growth > 0 and listing.registrations_bytes + awaited_bytes + growth > limits.registrations_bytes:
+        growth = new.pool.size_bytes - (old.size_bytes if old else 0)
+        pending_bytes = sum(size_bytes for key, (size_bytes, _) in self._pending.items() if key != new.key)
+        if growth > 0 and leases.size_bytes + pending_bytes + growth > limits.registrations_bytes:
             raise LimitReached(f"This instance holds at most {limits.registrations_bytes} bytes of registrations.")
         if old is not None or new.key in self._pending:
             return
-        if len(listing) + len(self._pending) >= limits.pools:
-            raise LimitReached(f"This instance lists at most {limits.pools} pools.")
-        awaited_here = sum(key.cluster_id == cluster_id for key in self._pending)
-        in_cluster = self._catalog.cluster_pools(cluster_id) + awaited_here
+        if len(leases) + len(self._pending) >= limits.pools:
+            raise LimitReached(f"This instance holds at most {limits.pools} pools.")
+        pending_in_cluster = sum(key.cluster_id == cluster_id for key in self._pending)
+        in_cluster = leases.group_counts.get(cluster_id, 0) + pending_in_cluster
         if in_cluster >= limits.pools_per_cluster:
-            raise LimitReached(f"This instance lists at most {limits.pools_per_cluster} pools of one cluster.")
+            raise LimitReached(f"This instance holds at most {limits.pools_per_cluster} pools of one cluster.")
         if principal.pools_per_cluster is not None and in_cluster >= principal.pools_per_cluster:
             raise LimitReached(f"This credential may register into clusters of {principal.pools_per_cluster} pools.")
 
     def _prune_pending(self) -> None:
-        """Forget of what was stored and awaited whatever is listed by now, or has had a lease to be."""
+        """Drop pending registrations that are live by now, or have had a lease to become live."""
         if self._pending:
             now_ms = self._clock.monotonic_ms()
             self._pending = {
-                key: awaited
-                for key, awaited in self._pending.items()
-                if awaited[1] > now_ms and not self._catalog.is_live(key)
+                key: pending
+                for key, pending in self._pending.items()
+                if pending[1] > now_ms and not self._catalog.is_live(key)
             }
 
-    async def deregister(self, deregistration: Deregistration, principal: Principal) -> None:
-        """Let a pool leave at once, as ``principal`` says. Raises `Forbidden`, `Unavailable`."""
+    async def deregister(self, deregistration: PoolDeregistration, principal: Principal) -> None:
+        """Deregister a pool at once. Raises `Forbidden`, `Unavailable`."""
         _authorize(principal, deregistration.key)
         await self._store.deregister(deregistration)
-        if self._catalog.pools.get(deregistration.key) is None:
+        if not self._catalog.is_live(deregistration.key):
             self._forget(deregistration.key)
 
 
 def _authorize(principal: Principal, key: PoolKey) -> None:
-    """By the key itself, however it was spelled on its way here."""
+    """By the key itself, however it was spelled in the request."""
     if not principal.can_register(key.cluster_id):
         raise Forbidden(f"This credential may not speak for the cluster {key.cluster_id!r}.")

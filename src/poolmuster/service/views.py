@@ -7,7 +7,7 @@ the changes. The least recently used views are dropped.
 import asyncio
 from collections import OrderedDict
 
-from poolmuster.model.change import Change
+from poolmuster.model.change import PoolChange
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import Selector
 from poolmuster.registry.change_log import ChangeLog
@@ -21,12 +21,12 @@ SLICE = 1000
 class View:
     """The pools that ``selector`` matches, as of the history's number ``number``."""
 
-    def __init__(self, selector: Selector, listing: RecordList, number: int) -> None:
+    def __init__(self, selector: Selector, listing: RecordList[Pool], number: int) -> None:
         self.selector = selector
         self.pools = listing
         self.number = number
 
-    def apply(self, changes: list[Change]) -> None:
+    def apply(self, changes: list[PoolChange]) -> None:
         """Take in the next changes."""
         for change in changes:
             self.number = change.number
@@ -41,7 +41,7 @@ class View:
 class Views:
     """The view of each selector in use."""
 
-    def __init__(self, listing: RecordList, change_log: ChangeLog) -> None:
+    def __init__(self, listing: RecordList[Pool], change_log: ChangeLog[Pool]) -> None:
         self._history = change_log
         self._everything = listing
         self._views: OrderedDict[Selector, View] = OrderedDict()
@@ -50,7 +50,7 @@ class Views:
     def __len__(self) -> int:
         return len(self._views)
 
-    async def pools(self, selector: Selector) -> RecordList:
+    async def pools(self, selector: Selector) -> RecordList[Pool]:
         """The list through ``selector``, exact at the moment this returns and until the caller next waits."""
         if selector.selects_all:
             return self._everything

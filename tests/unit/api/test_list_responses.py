@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from poolmuster.api import list_responses as lists_module
-from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
+from poolmuster.model.source import SourceKind, SourceReason, SourceState
+from poolmuster.registry.source_status import SourceStatus
+from poolmuster.sources.memory import MemoryStore
 from tests.support.registrations import key
 from tests.support.service import Service, path_of, pools_of
 
@@ -250,15 +252,15 @@ async def test_l7_a_list_that_was_never_read_is_503_and_not_empty(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await service.register("a")
-    unread = SourceInfo(
+    unread = SourceStatus(
         kind=SourceKind.TABLE,
         name="pools",
         state=SourceState.UNKNOWN,
         reason=SourceReason.TIMEOUT,
         detail="no answer",
-        since_at_ms=0,
     )
-    monkeypatch.setattr(service.instance.store, "sources", lambda now_ms: (unread,))
+    monkeypatch.setattr(MemoryStore, "statuses", lambda store, now_ms: (unread,))
+    await service.clock.advance(100)
     for target in ("/pools", "/pools?include=lease", "/pools/watch", path_of(key("a")), "/health/ready"):
         answer = await service.get(target)
         assert (answer.status, answer.json["type"]) == (503, "urn:poolmuster:unavailable")

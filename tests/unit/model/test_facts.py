@@ -3,7 +3,7 @@
 import pytest
 
 from poolmuster.model import errors
-from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.change import Change, ChangeKind, PoolChange
 from poolmuster.model.errors import FieldError, PoolmusterError
 from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState, is_complete
 from tests.support.registrations import pool
@@ -38,12 +38,12 @@ def test_a_sources_identity_leaves_out_what_moves_by_itself() -> None:
 def test_a_change_is_about_the_latest_form_of_its_pool() -> None:
     before, after = pool(weight=1), pool(weight=2)
 
-    def change(**facts: object) -> Change:
+    def change(**facts: object) -> PoolChange:
         return Change(number=1, kind=ChangeKind.CHANGED, at_ms=1, monotonic_ms=1, **facts)  # type: ignore[arg-type]
 
-    assert change(before=before, after=after).pool is after
-    assert change(before=before).pool is before
-    assert change().pool is None
+    assert change(before=before, after=after).record is after
+    assert change(before=before).record is before
+    assert change().record is None
 
 
 def error_types() -> list[type[PoolmusterError]]:

@@ -3,12 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.change import Change, ChangeKind
+from poolmuster.model.change import Change, ChangeKind, PoolChange
+from poolmuster.model.registration import Pool
 from poolmuster.registry.change_log import OVERHEAD_BYTES, ChangeLog, change_bytes
 from tests.support.registrations import pool
 
 
-def change(number: int, clock_ms: int = 0, padding: int = 0) -> Change:
+def change(number: int, clock_ms: int = 0, padding: int = 0) -> PoolChange:
     before = pool("a", x="x" * padding) if padding else None
     return Change(number=number, kind=ChangeKind.CHANGED, at_ms=0, monotonic_ms=clock_ms, before=before)
 
@@ -22,7 +23,7 @@ def change(number: int, clock_ms: int = 0, padding: int = 0) -> Change:
 def test_it_holds_the_latest_changes_within_both_bounds(
     sizes: list[int], limit_changes: int, limit_bytes: int, at_most: int | None
 ) -> None:
-    change_log = ChangeLog(limit_changes, limit_bytes, 0)
+    change_log = ChangeLog[Pool](limit_changes, limit_bytes, 0)
     changes = [change(number, number, size) for number, size in enumerate(sizes, 1)]
     for each in changes:
         change_log.append(each)
@@ -42,7 +43,7 @@ def test_it_holds_the_latest_changes_within_both_bounds(
 
 
 def test_it_forgets_no_more_than_it_must() -> None:
-    change_log = ChangeLog(100, 3 * OVERHEAD_BYTES, 0)
+    change_log = ChangeLog[Pool](100, 3 * OVERHEAD_BYTES, 0)
     for number in range(1, 6):
         change_log.append(change(number))
     assert [each.number for each in (change_log.since(change_log.first_resumable) or [])] == [3, 4, 5]
@@ -50,7 +51,7 @@ def test_it_forgets_no_more_than_it_must() -> None:
 
 @given(st.integers(0, 300), st.none() | st.integers(1, 300))
 def test_a_place_far_back_leads_on_like_one_nearby(number: int, at_most: int | None) -> None:
-    change_log = ChangeLog(1000, 1 << 30, 0)
+    change_log = ChangeLog[Pool](1000, 1 << 30, 0)
     for each in range(1, 301):
         change_log.append(change(each))
     found = change_log.since(number, at_most)
@@ -59,7 +60,7 @@ def test_a_place_far_back_leads_on_like_one_nearby(number: int, at_most: int | N
 
 
 def test_it_tells_how_far_back_it_knows_and_what_is_newer() -> None:
-    change_log = ChangeLog(3, 1 << 20, 50)
+    change_log = ChangeLog[Pool](3, 1 << 20, 50)
     assert change_log.known_since_ms == 50
     for number in range(1, 6):
         change_log.append(change(number, 100 * number))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from poolmuster.model.change import Change, ChangeKind, Removal, RemovalCause
+from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal, RemovalCause
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import EVERYTHING, Selector
 from poolmuster.registry.filtering import filter_change, is_selected
@@ -15,7 +15,7 @@ LEAD_POOL = pool("a", labels={"tier": "lead"})
 LEFT = Removal(cause=RemovalCause.DEREGISTERED, at_ms=1)
 
 
-def change(kind: ChangeKind, before: Pool | None, after: Pool | None, removal: Removal | None = None) -> Change:
+def change(kind: ChangeKind, before: Pool | None, after: Pool | None, removal: Removal | None = None) -> PoolChange:
     return Change(number=7, kind=kind, at_ms=5, monotonic_ms=6, before=before, after=after, removal=removal)
 
 

@@ -4,22 +4,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poolmuster.model.change import ChangeKind, DeregistrationReason, RemovalCause
-from poolmuster.model.registration import Registration
+from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Pool, Registration
 from poolmuster.registry.leases import LeaseEvent, LeaseTable
-from poolmuster.registry.updates import Renewal, SourceUpdate
-from tests.support.registrations import deregistration, key, registration
+from poolmuster.registry.updates import SourceUpdate
+from tests.support.leases import PoolLeases, apply
+from tests.support.registrations import deregistration, key, registration, renewal
 
 LEASE_MS = 15_000
 
 
 def renew(
-    leases: LeaseTable, now_ms: int, *renewals: tuple[Registration, int], credit_ms: int = 0, lease_ms: int = LEASE_MS
-) -> list[LeaseEvent]:
-    read = tuple(Renewal(each, lease_ms, remaining_ms) for each, remaining_ms in renewals)
-    return leases.apply(SourceUpdate(started_ms=now_ms, credit_ms=credit_ms, renewals=read))
+    leases: PoolLeases, now_ms: int, *renewals: tuple[Registration, int], credit_ms: int = 0, lease_ms: int = LEASE_MS
+) -> list[LeaseEvent[Pool]]:
+    read = tuple(renewal(each, lease_ms, remaining_ms) for each, remaining_ms in renewals)
+    return apply(leases, SourceUpdate(started_ms=now_ms, credit_ms=credit_ms, renewals=read))
 
 
-def ends(leases: LeaseTable, now_ms: int) -> list[str]:
+def ends(leases: PoolLeases, now_ms: int) -> list[str]:
     steps = leases.expire(now_ms, 1_000)
     assert all(step.kind is ChangeKind.REMOVED and step.cause is RemovalCause.EXPIRED for step in steps)
     return [step.before.key.dgd_name for step in steps if step.before is not None]
@@ -60,16 +62,16 @@ class Naive:
 
 @given(ops, st.booleans())
 def test_it_equals_a_naive_model(script: list[tuple[str, str, int, int]], one_at_a_time: bool) -> None:
-    leases, naive, now_ms = LeaseTable(), Naive(), 1_000
+    leases, naive, now_ms = LeaseTable[PoolKey, Pool](), Naive(), 1_000
     for op in script:
         kind, name, number, span_ms = op
         if kind == "renew":
             steps = renew(leases, now_ms, (registration(name, weight=number), span_ms))
         elif kind == "leave":
-            steps = leases.apply(SourceUpdate(started_ms=now_ms, deregistrations=(deregistration(name),)))
+            steps = apply(leases, SourceUpdate(started_ms=now_ms, deregistrations=(deregistration(name),)))
         else:
             now_ms += number
-            steps = leases.apply(SourceUpdate(started_ms=now_ms, credit_ms=span_ms))
+            steps = apply(leases, SourceUpdate(started_ms=now_ms, credit_ms=span_ms))
             steps += [
                 step
                 for _ in range(4 if one_at_a_time else 1)
@@ -89,7 +91,7 @@ def test_it_equals_a_naive_model(script: list[tuple[str, str, int, int]], one_at
 
 
 def test_l2_a_lease_ends_at_its_moment_and_not_before() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, (registration("a"), LEASE_MS))
     assert leases.next_expiry_ms() == LEASE_MS
     assert ends(leases, LEASE_MS - 1) == []
@@ -99,7 +101,7 @@ def test_l2_a_lease_ends_at_its_moment_and_not_before() -> None:
 
 
 def test_l3_equal_facts_are_not_a_change_whatever_their_order_and_whoever_sends_them() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     one = registration("a", "r1", models=[{"id": "m", "aliases": ["x", "y"]}, {"id": "k"}])
     same = registration("a", "r2", models=[{"id": "k"}, {"aliases": ["y", "x"], "id": "m"}])
     assert [step.kind for step in renew(leases, 0, (one, LEASE_MS))] == [ChangeKind.ADDED]
@@ -107,12 +109,12 @@ def test_l3_equal_facts_are_not_a_change_whatever_their_order_and_whoever_sends_
     assert renew(leases, 2, (same, LEASE_MS)) == []
     entry = leases.get(key("a"))
     assert entry is not None
-    assert entry.registration.relay_id == "r2"
-    assert entry.registration.pool is one.pool, "of two equal bodies one is kept"
+    assert entry.relay_id == "r2"
+    assert entry.record is one.pool, "of two equal bodies one is kept"
 
 
 def test_l3_other_facts_are_one_change_and_renew_too() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, (registration("a", weight=1), LEASE_MS))
     (step,) = renew(leases, 10, (registration("a", weight=2), LEASE_MS))
     assert step.kind is ChangeKind.CHANGED
@@ -124,7 +126,7 @@ def test_l3_other_facts_are_one_change_and_renew_too() -> None:
 
 
 def test_l4_a_lower_end_counts_as_well_as_a_higher_one() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, (registration("a"), LEASE_MS), (registration("b"), LEASE_MS))
     renew(leases, 10, (registration("a"), 500))
     assert leases.next_expiry_ms() == 510
@@ -133,7 +135,7 @@ def test_l4_a_lower_end_counts_as_well_as_a_higher_one() -> None:
 
 
 def test_l5_credit_comes_first_then_renewals_then_the_end_of_leases() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, (registration("a"), LEASE_MS), (registration("b"), LEASE_MS))
     assert renew(leases, 60_000, (registration("b"), LEASE_MS), credit_ms=50_000) == []
     assert ends(leases, 60_000) == []
@@ -144,41 +146,41 @@ def test_l5_credit_comes_first_then_renewals_then_the_end_of_leases() -> None:
 
 
 def test_l10_a_departure_says_why() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, (registration("a", "r1"), LEASE_MS))
-    (step,) = leases.apply(
-        SourceUpdate(started_ms=1, deregistrations=(deregistration("a", "r1", DeregistrationReason.NO_MODELS),))
+    (step,) = apply(
+        leases, SourceUpdate(started_ms=1, deregistrations=(deregistration("a", "r1", DeregistrationReason.NO_MODELS),))
     )
     assert (step.kind, step.cause, step.reason) == (
         ChangeKind.REMOVED,
         RemovalCause.DEREGISTERED,
         DeregistrationReason.NO_MODELS,
     )
-    assert leases.apply(SourceUpdate(started_ms=2, deregistrations=(deregistration("a"),))) == []
+    assert apply(leases, SourceUpdate(started_ms=2, deregistrations=(deregistration("a"),))) == []
 
 
 def test_a_pool_that_left_and_came_back_lives_for_its_new_lease() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, (registration("a"), LEASE_MS))
-    leases.apply(SourceUpdate(started_ms=5_000, deregistrations=(deregistration("a"),)))
+    apply(leases, SourceUpdate(started_ms=5_000, deregistrations=(deregistration("a"),)))
     renew(leases, 6_000, (registration("a"), LEASE_MS))
     assert ends(leases, LEASE_MS) == []
     assert ends(leases, 6_000 + LEASE_MS) == ["a"]
 
 
 def test_the_queue_of_ends_does_not_grow_with_pools_that_come_and_go() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, (registration("stays"), 86_400_000))
     for number in range(5_000):
         renew(leases, number, (registration("a"), 86_400_000))
-        leases.apply(SourceUpdate(started_ms=number, deregistrations=(deregistration("a"),)))
+        apply(leases, SourceUpdate(started_ms=number, deregistrations=(deregistration("a"),)))
     assert len(leases._expiries) < 2_000
     assert ends(leases, 86_400_000) == ["stays"]
 
 
 def test_ends_that_were_put_off_are_looked_at_in_pieces_too() -> None:
     """Twenty thousand of them, renewed before a reading that comes late, would be one turn of 34 ms."""
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     names = [f"p{number}" for number in range(50)]
     renew(leases, 0, *((registration(name), LEASE_MS) for name in names))
     renew(leases, 1, *((registration(name), LEASE_MS) for name in names))
@@ -191,7 +193,7 @@ def test_ends_that_were_put_off_are_looked_at_in_pieces_too() -> None:
 
 
 def test_leases_end_in_pieces_until_none_is_over() -> None:
-    leases = LeaseTable()
+    leases = LeaseTable[PoolKey, Pool]()
     renew(leases, 0, *((registration(name), LEASE_MS) for name in "abcde"))
     assert [len(leases.expire(LEASE_MS, 2)) for _ in range(4)] == [2, 2, 1, 0]
     assert not leases.has_expired(LEASE_MS)

@@ -5,7 +5,7 @@ import pytest
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.registry.table_scan import EXPECTED_GAP_MS, RECENT_MS, TableItem
 from poolmuster.registry.updates import Renewal
-from tests.support.registrations import key, registration
+from tests.support.registrations import key, pool
 from tests.unit.registry.tables import HOUR_MS, LEASE_MS, T0_MS, WALL_MS, Listed, Reads, item, left, renewed
 
 
@@ -33,7 +33,7 @@ def test_l4_at_the_first_good_read_an_entry_lives_to_its_stored_end_one_lease_at
 def test_l4_the_lease_is_the_items_own_where_it_bears_one(reads: Reads) -> None:
     assert renewed(reads.read(0, item(ends_in_ms=HOUR_MS, lease_ms=60_000))) == {"a": 60_000}
     update = reads.read(1000, item(ends_in_ms=HOUR_MS + 1, lease_ms=2_000))
-    assert update.renewals == (Renewal(update.renewals[0].registration, 2_000, 2_000),)
+    assert update.renewals == (Renewal(update.renewals[0].record, "r", 2_000, 2_000),)
 
 
 # Every later one.
@@ -52,7 +52,7 @@ def test_l4_the_same_stored_end_is_no_renewal_though_it_lies_ahead(reads: Reads)
 
 def test_l4_other_facts_under_the_same_end_were_written_and_so_renew(reads: Reads) -> None:
     reads.read(0, item(ends_in_ms=5_000))
-    other = TableItem(key=key(), registration=registration("a", "r", weight=3), ends_ms=WALL_MS + 5_000)
+    other = TableItem(key=key(), record=pool("a", weight=3), relay_id="r", ends_ms=WALL_MS + 5_000)
     assert renewed(reads.read(1000, other)) == {"a": LEASE_MS}
 
 
@@ -159,11 +159,11 @@ def test_a_later_read_never_makes_the_list_settle_again(reads: Reads) -> None:
 
 def test_a_put_of_what_lives_is_a_renewal_and_all_else_is_news(reads: Reads) -> None:
     now_ms = T0_MS
-    assert not reads.reader.is_renewal(registration("a", "r"), now_ms)
+    assert not reads.reader.is_renewal(pool("a"), now_ms)
     reads.read(0, item(ends_in_ms=LEASE_MS), item("ended", -1), left("left"))
-    assert reads.reader.is_renewal(registration("a", "another"), now_ms)
-    assert not reads.reader.is_renewal(registration("a", "r", weight=1), now_ms)
-    assert not reads.reader.is_renewal(registration("ended", "r"), now_ms)
-    assert not reads.reader.is_renewal(registration("left", "r"), now_ms)
-    assert reads.reader.is_renewal(registration("a", "r"), now_ms + LEASE_MS - 1)
-    assert not reads.reader.is_renewal(registration("a", "r"), now_ms + LEASE_MS), "it ended, so a put adds it"
+    assert reads.reader.is_renewal(pool("a"), now_ms)
+    assert not reads.reader.is_renewal(pool("a", weight=1), now_ms)
+    assert not reads.reader.is_renewal(pool("ended"), now_ms)
+    assert not reads.reader.is_renewal(pool("left"), now_ms)
+    assert reads.reader.is_renewal(pool("a"), now_ms + LEASE_MS - 1)
+    assert not reads.reader.is_renewal(pool("a"), now_ms + LEASE_MS), "it ended, so a put adds it"

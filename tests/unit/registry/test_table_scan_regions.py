@@ -2,8 +2,8 @@
 
 import pytest
 
-from poolmuster.registry.table_scan import EXPECTED_GAP_MS, TableItem
-from tests.unit.registry.tables import HOUR_MS, LEASE_MS, Reads, item, left
+from poolmuster.registry.table_scan import EXPECTED_GAP_MS
+from tests.unit.registry.tables import HOUR_MS, LEASE_MS, PoolItem, Reads, item, left
 
 
 @pytest.fixture
@@ -11,7 +11,7 @@ def reads() -> Reads:
     return Reads()
 
 
-def foreign(at_ms: int, name: str = "a", region: str | None = "far") -> TableItem:
+def foreign(at_ms: int, name: str = "a", region: str | None = "far") -> PoolItem:
     """An item written in another region at ``at_ms``."""
     return item(name, at_ms + LEASE_MS, region=region)
 
@@ -94,5 +94,4 @@ def test_a_reader_that_starts_while_a_region_writes_blames_it_for_nothing(reads:
 
 
 def test_before_the_first_good_read_there_is_no_region(reads: Reads) -> None:
-    assert not reads.reader.has_read
     assert reads.silent(0) == {}

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from poolmuster.model.change import RemovalCause
 from poolmuster.registry.table_scan import EXPECTED_GAP_MS, TableItem
-from tests.support.registrations import key, registration
-from tests.unit.registry.tables import HEARTBEAT_MS, HOUR_MS, LEASE_MS, SECOND_MS, T0_MS, WALL_MS, Listed
+from tests.support.registrations import key, pool
+from tests.unit.registry.tables import HEARTBEAT_MS, HOUR_MS, LEASE_MS, SECOND_MS, T0_MS, WALL_MS, Listed, PoolItem
 
 clock_errors = st.integers(-HOUR_MS, HOUR_MS)
 
@@ -45,13 +45,11 @@ class Writer:
             self.last_ms, self.sent = due_ms, self.sent + 1
             due_ms = self.starts_ms + self.sent * self.interval_ms
 
-    def item(self) -> list[TableItem]:
+    def item(self) -> list[PoolItem]:
         if self.stored_end_ms is None:
             return []
         return [
-            TableItem(
-                key=key(self.name), registration=registration(self.name, "r"), ends_ms=WALL_MS + self.stored_end_ms
-            )
+            TableItem(key=key(self.name), record=pool(self.name), relay_id="r", ends_ms=WALL_MS + self.stored_end_ms)
         ]
 
 

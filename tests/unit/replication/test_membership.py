@@ -1,6 +1,6 @@
 """Warm, named, and what it takes to be taken at one's word."""
 
-from poolmuster.model.source import SourceKind, SourceReason, SourceState, is_complete
+from poolmuster.model.source import SourceKind, SourceReason, SourceState
 from poolmuster.replication.member import ANSWER_MS, GAP_MS
 from poolmuster.replication.membership import Membership
 from poolmuster.replication.messages import MemberSummary, SyncSummary
@@ -8,7 +8,6 @@ from poolmuster.replication.messages import MemberSummary, SyncSummary
 LEASE_MS = 15_000
 SLACK_MS = 10_000
 T0_MS = 1_000_000
-WALL_MS = 1_800_000_000_000
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 
 
@@ -19,7 +18,7 @@ def membership(*addresses: str, expect: int = 0) -> Membership:
 
 
 def shown(made: Membership, now_ms: int) -> list[tuple[str, SourceState, SourceReason | None]]:
-    return [(each.name, each.state, each.reason) for each in made.sources(now_ms, WALL_MS + now_ms)]
+    return [(each.name, each.state, each.reason) for each in made.statuses(now_ms)]
 
 
 def resolve(made: Membership, now_ms: int, *addresses: str) -> None:
@@ -35,26 +34,37 @@ def test_one_that_resolves_only_itself_is_a_healthy_cluster_of_one() -> None:
     ]
     for late_ms in range(0, LEASE_MS + 1, 1_000):
         resolve(made, T0_MS + late_ms, A)
-    assert is_complete(made.sources(T0_MS + LEASE_MS, WALL_MS))
+    assert all(each.is_fresh for each in made.statuses(T0_MS + LEASE_MS))
 
 
 def test_no_records_means_nobody_else() -> None:
     made = membership()
     for late_ms in range(0, LEASE_MS + 1, 1_000):
         resolve(made, T0_MS + late_ms)
-    assert is_complete(made.sources(T0_MS + LEASE_MS, WALL_MS))
+    assert all(each.is_fresh for each in made.statuses(T0_MS + LEASE_MS))
 
 
-def test_a_source_says_since_when_and_when_it_was_last_good() -> None:
+def test_a_stale_peer_has_the_time_of_its_last_good_read() -> None:
     made = membership(A)
     made.read(A, "b", 50_000, T0_MS)
-    made.sources(T0_MS, WALL_MS)
+    assert made.statuses(T0_MS)[-1].fresh_until_ms == T0_MS + ANSWER_MS
     later_ms = T0_MS + ANSWER_MS + 500
     resolve(made, later_ms, A)
-    made.sources(later_ms, WALL_MS + ANSWER_MS + 500)
-    peer = made.sources(later_ms + 100, WALL_MS + ANSWER_MS + 600)[-1]
+    peer = made.statuses(later_ms)[-1]
     assert (peer.kind, peer.name, peer.state) == (SourceKind.PEER, A, SourceState.STALE)
-    assert (peer.since_at_ms, peer.last_good_at_ms) == (WALL_MS + ANSWER_MS + 500, WALL_MS)
+    assert peer.last_good_ms == T0_MS
+
+
+def test_an_address_that_does_not_count_bounds_the_freshness_of_the_list() -> None:
+    made = membership(A, B)
+    made.read(A, "me", 0, T0_MS)
+    for late_ms in range(0, LEASE_MS + 1, 1_000):
+        resolve(made, T0_MS + late_ms, A, B)
+        made.refused(B, T0_MS + late_ms)
+    memory, *others = made.statuses(T0_MS + LEASE_MS)
+    assert (memory.state, memory.fresh_until_ms) == (SourceState.FRESH, T0_MS + LEASE_MS + ANSWER_MS)
+    assert B not in [each.name for each in others]
+    assert made.statuses(T0_MS + LEASE_MS + ANSWER_MS + 1)[-1].name == B
 
 
 def test_a_name_that_was_never_read_is_unknown_and_later_stale() -> None:

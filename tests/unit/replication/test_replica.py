@@ -2,12 +2,12 @@
 
 import pytest
 
-import poolmuster.registry.departed as records_module
+import poolmuster.registry.relay_records as records_module
 from poolmuster.model.errors import RelayDeregistered
-from poolmuster.registry.departed import RETENTION_MS
-from poolmuster.registry.updates import SourceUpdate
+from poolmuster.registry.relay_records import RETENTION_MS
 from poolmuster.replication.lww import RELAYS_LIMIT, Tombstone, Write
 from poolmuster.replication.replica import GRACE_MS, Replica
+from tests.support.leases import PoolUpdate
 from tests.support.registrations import deregistration, key, registration
 
 LEASE_MS = 15_000
@@ -29,9 +29,9 @@ def tombstone(relay_id: str | None, at_ms: int, ended_ms: int) -> Tombstone:
     return Tombstone(deregistration("a", relay_id), at_ms, ended_ms, at_ms + LEASE_MS + GRACE_MS)
 
 
-def told(update: SourceUpdate | None) -> tuple[list[tuple[str | None, int]], list[str | None]]:
+def told(update: PoolUpdate | None) -> tuple[list[tuple[str | None, int]], list[str | None]]:
     assert update is not None
-    renewed = [(renewal.registration.relay_id, renewal.remaining_ms) for renewal in update.renewals]
+    renewed = [(renewal.relay_id, renewal.remaining_ms) for renewal in update.renewals]
     return renewed, [departed.relay_id for departed in update.deregistrations]
 
 
@@ -85,7 +85,7 @@ def test_a_pool_that_is_over_is_a_record_for_an_hour(replica: Replica) -> None:
 
 
 def test_records_are_bounded(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records_module, "DEPARTED_LIMIT", 3)
+    monkeypatch.setattr(records_module, "RECORDS_LIMIT", 3)
     for n in range(9):
         replica.put(registration(f"p{n}", "r"), T0_MS)
     replica.evict(T0_MS + 60_000)

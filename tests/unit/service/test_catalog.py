@@ -1,9 +1,9 @@
-"""The projection: what is remembered of removals, clusters and conflicts, and within which bounds."""
+"""The catalog: what is remembered of removals, clusters and conflicts, and within which bounds."""
 
 import pytest
 
 from poolmuster.model.change import DeregistrationReason, RemovalCause
-from poolmuster.service import catalog as projection_module
+from poolmuster.service import removals
 from tests.support.registrations import deregistration, key, registration
 from tests.unit.service.parts import LEASE_MS, Parts
 
@@ -14,7 +14,7 @@ async def end_leases(parts: Parts) -> None:
     """Let a lease pass with the timer ticking, by hand."""
     for _ in range(0, LEASE_MS, 250):
         parts.clock.jump(250)
-        parts.store._tell(parts.clock.monotonic_ms(), tick=True)
+        parts.tick()
 
 
 async def test_l10_every_removal_has_its_cause_and_it_is_remembered() -> None:
@@ -27,7 +27,7 @@ async def test_l10_every_removal_has_its_cause_and_it_is_remembered() -> None:
         (RemovalCause.DEREGISTERED, DeregistrationReason.NO_MODELS),
         (RemovalCause.EXPIRED, None),
     ]
-    removal = parts.catalog.removal(key("b"))
+    removal = parts.catalog.lookup(key("b")).removal
     assert removal is not None
     assert removal.cause is RemovalCause.EXPIRED
 
@@ -38,22 +38,22 @@ async def test_a_removal_is_remembered_for_an_hour_or_until_the_pool_is_back() -
         await parts.store.put(registration(name))
         await parts.store.deregister(deregistration(name))
     await parts.store.put(registration("a"))
-    assert parts.catalog.removal(key("a")) is None
+    assert parts.catalog.lookup(key("a")).removal is None
     parts.clock.jump(HOUR_MS - 1)
-    assert parts.catalog.removal(key("b")) is not None
+    assert parts.catalog.lookup(key("b")).removal is not None
     parts.clock.jump(1)
-    assert parts.catalog.removal(key("b")) is None
-    await parts.store.put(registration("a", weight=1))
-    assert not parts.catalog._removals
+    assert parts.catalog.lookup(key("b")).removal is None
+    parts.tick()
+    assert len(parts.catalog._removals) == 0
 
 
 async def test_removals_are_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection_module, "REMOVALS_LIMIT", 3)
+    monkeypatch.setattr(removals, "REMOVALS_LIMIT", 3)
     parts = Parts()
     for name in "abcde":
         await parts.store.put(registration(name))
         await parts.store.deregister(deregistration(name))
-    assert [name for name in "abcde" if parts.catalog.removal(key(name))] == ["c", "d", "e"]
+    assert [name for name in "abcde" if parts.catalog.lookup(key(name)).removal] == ["c", "d", "e"]
 
 
 async def test_a_pool_removed_again_is_not_the_oldest() -> None:
@@ -61,7 +61,7 @@ async def test_a_pool_removed_again_is_not_the_oldest() -> None:
     for name in "aba":
         await parts.store.put(registration(name))
         await parts.store.deregister(deregistration(name))
-    assert [each.dgd_name for each in parts.catalog._removals] == ["b", "a"]
+    assert [each.dgd_name for each in parts.catalog._removals._removals] == ["b", "a"]
 
 
 async def test_pools_are_counted_by_cluster() -> None:
@@ -70,10 +70,9 @@ async def test_pools_are_counted_by_cluster() -> None:
     await parts.store.put(registration("b", cluster="one"))
     await parts.store.put(registration("a", cluster="two"))
     await parts.store.put(registration("a", cluster="one", weight=5))
-    assert parts.catalog.clusters == {"one": 2, "two": 1}
+    assert parts.catalog.leases.group_counts == {"one": 2, "two": 1}
     await end_leases(parts)
-    assert parts.catalog.clusters == {}
-    assert parts.catalog.cluster_pools("one") == 0
+    assert parts.catalog.leases.group_counts == {}
 
 
 async def test_many_leases_that_end_at_once_end_in_several_turns() -> None:
@@ -82,9 +81,9 @@ async def test_many_leases_that_end_at_once_end_in_several_turns() -> None:
         await parts.store.put(registration(f"{number}"))
     await end_leases(parts)
     assert len(parts.catalog.pools) == 150
-    assert parts.catalog.next_expiry_ms() == parts.clock.monotonic_ms()
+    assert parts.catalog.due_ms == parts.clock.monotonic_ms()
     for left in (50, 0):
-        parts.store._tell(parts.clock.monotonic_ms(), tick=True)
+        parts.tick()
         assert len(parts.catalog.pools) == left
 
 
@@ -116,11 +115,11 @@ async def test_l9_a_conflict_is_told_once_with_its_relays_and_shown_with_wall_cl
         await parts.store.put(registration("a", relay_id))
         parts.clock.jump(100)
     assert parts.conflicts == [(key("a"), ("A", "B"))]
-    conflict = parts.catalog.conflict(key("a"))
+    conflict = parts.catalog.lookup(key("a")).conflict
     assert conflict is not None
     assert (conflict.since_at_ms, conflict.last_at_ms) == (started_at_ms + 200, started_at_ms + 400)
     assert parts.catalog.conflicts() == {key("a"): conflict}
-    assert parts.catalog.conflict(key("b")) is None
+    assert parts.catalog.lookup(key("b")).conflict is None
 
 
 async def test_a_lease_is_shown_for_listed_pools_only() -> None:

@@ -5,8 +5,8 @@ import pytest
 from poolmuster.model.auth import ANONYMOUS
 from poolmuster.model.errors import InvalidInput, LimitReached, RelayDeregistered
 from poolmuster.model.registration import Registration, parse_registration
-from poolmuster.registry.pauses import TICK_MS
 from poolmuster.service.registrar import RegistrarLimits
+from poolmuster.sources.memory import EVICT_EVERY_MS
 from tests.support.registrations import body, deregistration, key, registration
 from tests.unit.service.parts import LEASE_MS, Parts
 
@@ -99,13 +99,13 @@ async def test_bytes_have_a_limit_that_growth_meets_and_shrinking_does_not() -> 
 
 async def test_live_pools_are_remembered_whatever_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of a live pool says whom a deregistration must come from."""
-    monkeypatch.setattr("poolmuster.sources.memory.DEPARTED_LIMIT", 3)
+    monkeypatch.setattr("poolmuster.registry.relay_records.RECORDS_LIMIT", 3)
     parts = Parts()
     await parts.registrar.register(registration("live", "r"), ANONYMOUS)
     for number in range(20):
         await parts.registrar.register(registration(f"p{number}", "r"), ANONYMOUS)
         await parts.registrar.deregister(deregistration(f"p{number}", "r"), ANONYMOUS)
-        await parts.pass_ms(TICK_MS)
+        await parts.pass_ms(EVICT_EVERY_MS)
     assert len(parts.store) == 3
     await parts.registrar.deregister(deregistration("live", "r"), ANONYMOUS)
     assert parts.catalog.pools.get(key("live")) is None

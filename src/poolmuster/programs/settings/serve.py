@@ -4,6 +4,7 @@ import msgspec
 
 from poolmuster.http.limits import HttpLimits
 from poolmuster.model.address import Address
+from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.model.schema import RouterReplica
 from poolmuster.programs.settings.listen import ListenSettings, UsageError
 from poolmuster.service.registrar import RegistrarLimits
@@ -87,12 +88,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: ServeLimits = ServeLimits()
 
     @property
-    def lease_ms(self) -> int:
-        return round(self.lease_duration_s * 1000)
-
-    @property
-    def heartbeat_interval_ms(self) -> int:
-        return round(self.heartbeat_interval_s * 1000)
+    def policy(self) -> LeasePolicy:
+        return LeasePolicy(round(self.lease_duration_s * 1000), round(self.heartbeat_interval_s * 1000))
 
     @property
     def peer_services(self) -> tuple[Address, ...]:
@@ -103,11 +100,12 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise `UsageError` where the settings contradict each other."""
         self._check_peers()
-        if self.heartbeat_interval_ms <= 0:
+        policy = self.policy
+        if policy.heartbeat_ms <= 0:
             raise UsageError("--heartbeat-interval-secs must be above zero")
         if self.lease_duration_s > MAX_LEASE_S:
             raise UsageError(f"--lease-duration-secs is at most {MAX_LEASE_S}")
-        if self.heartbeat_interval_ms >= self.lease_ms:
+        if policy.heartbeat_ms >= policy.duration_ms:
             raise UsageError(
                 f"--heartbeat-interval-secs ({self.heartbeat_interval_s:g}) must be below "
                 f"--lease-duration-secs ({self.lease_duration_s:g})"

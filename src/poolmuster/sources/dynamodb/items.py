@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
+from poolmuster.model.change import DETAIL_LIMIT, DeregistrationReason, PoolDeregistration
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import RELAY_ID_LIMIT, Registration, parse_registration
+from poolmuster.model.registration import RELAY_ID_LIMIT, Pool, Registration, parse_registration
 from poolmuster.registry.table_scan import TableItem
 
 PARTITION = "POOL"
@@ -60,7 +60,7 @@ def live_item(registration: Registration, *, ends_ms: int, lease_ms: int, writer
     return item
 
 
-def deregistered_item(item: Attributes, deregistration: Deregistration, *, now_ms: int) -> Attributes:
+def deregistered_item(item: Attributes, deregistration: PoolDeregistration, *, now_ms: int) -> Attributes:
     """``item``, as last read, once ``departure`` has taken effect."""
     left = {name: value for name, value in item.items() if not name.startswith("left_")}
     left["lease_ends_ms"] = {"N": "0"}
@@ -108,7 +108,7 @@ class ParsedItems:
         self._parsed, self._kept = self._kept, {}
         self._carried_bytes = 0
 
-    def parse(self, item: Attributes) -> TableItem:
+    def parse(self, item: Attributes) -> TableItem[PoolKey, Pool]:
         """Read one item, of whichever implementation. Raises `InvalidItem`."""
         text = _string(item, "registration")
         if text is None:
@@ -134,8 +134,9 @@ class ParsedItems:
         reason = _string(item, "left_reason")
         return TableItem(
             key=registration.key,
+            record=registration.pool,
             # Another implementation may have renewed an item of ours and left the attributes that it does not know.
-            registration=Registration(registration.pool, registration.relay_id or _relay_id(item, "relay_id")),
+            relay_id=registration.relay_id or _relay_id(item, "relay_id"),
             ends_ms=ends_ms,
             lease_ms=lease_ms if lease_ms is not None and 0 < lease_ms <= MAX_LEASE_MS else None,
             region=None if region == NO_REGION else region,

@@ -6,17 +6,21 @@ times a second.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
-from poolmuster.model.change import Deregistration
+import msgspec
+
+from poolmuster.model.change import PoolDeregistration
 from poolmuster.model.errors import RelayDeregistered, Unavailable
-from poolmuster.model.registration import Registration
-from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState
+from poolmuster.model.key import PoolKey
+from poolmuster.model.lease_policy import LeasePolicy
+from poolmuster.model.registration import Pool, Registration
+from poolmuster.model.source import SourceKind, SourceReason, SourceState
 from poolmuster.ports.clock import Clock
-from poolmuster.ports.store import StoreObserver
+from poolmuster.ports.source import Sink
+from poolmuster.ports.store import Expiry
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.registry.table_scan import ScanDiff, TableItem
-from poolmuster.registry.updates import SourceUpdate
 from poolmuster.sources.dynamodb.aws import AwsSigner
 from poolmuster.sources.dynamodb.client import DynamoClient
 from poolmuster.sources.dynamodb.errors import ConditionFailed, StoreError
@@ -55,7 +59,7 @@ NOT_LEFT = (
 class DynamoStore:
     """`poolmuster.ports.store.RegistrationStore` on one table."""
 
-    name = "dynamodb"
+    expiry = Expiry.ON_UPDATE
 
     def __init__(
         self,
@@ -65,31 +69,22 @@ class DynamoStore:
         clock: Clock,
         table_clock: ServerClock,
         boot_id: str,
-        lease_ms: int,
-        heartbeat_interval_ms: int,
+        policy: LeasePolicy,
         notes: TableInstrumentation,
     ) -> None:
         self._calls = calls
         self._access = access
         self._clock = clock
         self._table_clock = table_clock
-        self._lease_ms = lease_ms
+        self._lease_ms = lease_ms = policy.duration_ms
         self._writer = f"{calls.location.region or NO_REGION}/{boot_id}"
         self._instrumentation = notes
-        self._transitions = TransitionLog(lease_ms - heartbeat_interval_ms)
-        self._reader = ScanDiff(lease_ms, calls.location.region)
+        self._transitions = TransitionLog(policy.slack_ms)
+        self._reader: ScanDiff[PoolKey, Pool] = ScanDiff(lease_ms, calls.location.region)
         self._items = ParsedItems()
-        self._observer: StoreObserver | None = None
-        self._on_trouble: Callable[[], None] = lambda: None
         self._trouble: StoreError | None = None
         self._good_ms: int | None = None
-        self._good_at_ms: int | None = None
-        self._since: dict[str, tuple[object, int]] = {}
         self._reread = asyncio.Event()
-
-    def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
-        self._observer = observer
-        self._on_trouble = on_trouble
 
     async def put(self, registration: Registration) -> None:
         now_ms = self._table_now_ms()
@@ -111,10 +106,10 @@ class DynamoStore:
             raise RelayDeregistered(f"{whose} A relay that starts again takes a new relay_id.") from error
         except StoreError as error:
             raise _unavailable(error) from error
-        if not self._reader.is_renewal(registration, self._clock.monotonic_ms()):
+        if not self._reader.is_renewal(registration.pool, self._clock.monotonic_ms()):
             self._reread.set()
 
-    async def deregister(self, deregistration: Deregistration) -> None:
+    async def deregister(self, deregistration: PoolDeregistration) -> None:
         ends_ms = self._clock.monotonic_ms() + round(PUT_LIMIT_S * 1000)
         try:
             for _ in range(LEAVE_TRIES):
@@ -132,7 +127,7 @@ class DynamoStore:
             raise StoreError(SourceReason.TIMEOUT, f"{self._calls.location} did not answer within {PUT_LIMIT_S:.1f} s")
         return left_ms / 1000
 
-    async def _left(self, item: Attributes, deregistration: Deregistration, ends_ms: int) -> bool:
+    async def _left(self, item: Attributes, deregistration: PoolDeregistration, ends_ms: int) -> bool:
         """Deregister ``item``. Returns whether it is settled; if not, somebody wrote in between."""
         if deregistration.relay_id is not None:
             by_it = {"S": deregistration.relay_id}
@@ -171,20 +166,20 @@ class DynamoStore:
     def _table_now_ms(self) -> int:
         return self._table_clock.now_ms(self._clock.monotonic_ms(), self._clock.wall_ms())
 
-    async def run(self) -> None:
+    async def run(self, sink: Sink) -> None:
         await self._calls.open()
         keeping = asyncio.create_task(self._access.run())
         try:
             await self._access.wait_looked(READ_LIMIT_MS / 1000)
-            await self._read_on()
+            await self._read_on(sink)
         finally:
             keeping.cancel()
             await self._calls.close()
 
-    async def _read_on(self) -> None:
+    async def _read_on(self, sink: Sink) -> None:
         while True:
             started_ms = self._clock.monotonic_ms()
-            await self.read_once()
+            await self.read_once(sink)
             next_ms = started_ms + READ_EVERY_MS
             earliest_ms = started_ms + 1_000 // (EXTRA_READS_A_SECOND + 1)
             await self._clock.sleep_ms(max(0, earliest_ms - self._clock.monotonic_ms()))
@@ -201,7 +196,7 @@ class DynamoStore:
                 self._instrumentation.extra_read()
                 self._reread.clear()
 
-    async def read_once(self) -> None:
+    async def read_once(self, sink: Sink) -> None:
         """One read of all pages, and what comes of it."""
         started_ms = self._clock.monotonic_ms()
         try:
@@ -212,31 +207,15 @@ class DynamoStore:
                 error if isinstance(error, StoreError) else self._transitions.unexpected(error, self._calls.location)
             )
             self._note_read(trouble, self._clock.monotonic_ms() - started_ms)
-            self._on_trouble()
+            sink.statuses_changed()
             return
         self._note_read(None, duration_ms)
         table_now_ms = self._table_clock.now_ms(started_ms, self._clock.wall_ms() - duration_ms)
         update = self._reader.apply_scan(items, started_ms, table_now_ms)
-        await self._tell(update)
-        self._good_ms, self._good_at_ms = started_ms, self._clock.wall_ms() - duration_ms
-        self._on_trouble()
+        self._good_ms = started_ms
+        await sink.apply(msgspec.structs.replace(update, statuses=self.statuses(self._clock.monotonic_ms())))
 
-    async def _tell(self, update: SourceUpdate) -> None:
-        """Tell the observer in slices that let others run: first the credit, then the renewals, then leases end."""
-        assert self._observer is not None, "a store is attached before it is run"
-        self._observer.observe(SourceUpdate(started_ms=update.started_ms, credit_ms=update.credit_ms, expire=False))
-        for start in range(0, len(update.renewals), RENEWALS_A_TURN):
-            renewals = update.renewals[start : start + RENEWALS_A_TURN]
-            self._observer.observe(SourceUpdate(started_ms=update.started_ms, renewals=renewals, expire=False))
-            await asyncio.sleep(0)
-        more = self._observer.observe(
-            SourceUpdate(started_ms=update.started_ms, deregistrations=update.deregistrations)
-        )
-        while more:
-            await asyncio.sleep(0)
-            more = self._observer.observe(SourceUpdate(started_ms=update.started_ms))
-
-    async def _read_in_time(self, started_ms: int) -> tuple[list[TableItem], int]:
+    async def _read_in_time(self, started_ms: int) -> tuple[list[TableItem[PoolKey, Pool]], int]:
         items = await self._read_all(started_ms)
         duration_ms = self._clock.monotonic_ms() - started_ms
         if duration_ms > READ_LIMIT_MS:
@@ -244,9 +223,9 @@ class DynamoStore:
             raise StoreError(SourceReason.TIMEOUT, f"{self._calls.location} took {took_s:.1f} s to be read")
         return items, duration_ms
 
-    async def _read_all(self, started_ms: int) -> list[TableItem]:
+    async def _read_all(self, started_ms: int) -> list[TableItem[PoolKey, Pool]]:
         self._items.begin_scan()
-        items: list[TableItem] = []
+        items: list[TableItem[PoolKey, Pool]] = []
         faults: dict[str, str] = {}
         starts: set[str] = set()
         start: Attributes | None = None
@@ -281,7 +260,7 @@ class DynamoStore:
         self._transitions.faults(faults)
         return items
 
-    def _parse(self, item: Attributes, items: list[TableItem], faults: dict[str, str]) -> None:
+    def _parse(self, item: Attributes, items: list[TableItem[PoolKey, Pool]], faults: dict[str, str]) -> None:
         try:
             items.append(self._items.parse(item))
         except InvalidItem as fault:
@@ -296,53 +275,52 @@ class DynamoStore:
         self._transitions.read_ended(trouble)
         self._transitions.clock_ahead(ahead_ms)
 
-    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
-        table = self._table_source(now_ms)
-        regions = self._reader.stalled_regions(now_ms) if self._reader.has_read else {}
-        return (table, *(self._region_source(name, silent_ms) for name, silent_ms in sorted(regions.items())))
+    def statuses(self, now_ms: int) -> tuple[SourceStatus, ...]:
+        regions = self._reader.stalled_regions(now_ms)
+        return (
+            self._table_status(now_ms),
+            *(self._region_status(name, now_ms - silent_ms) for name, silent_ms in sorted(regions.items())),
+        )
 
-    def _table_source(self, now_ms: int) -> SourceInfo:
-        state, reason, detail, clears_in_ms = SourceState.FRESH, None, None, None
-        settling_ms = (self._reader.warm_at_ms or now_ms) - now_ms
-        trouble = self._trouble
-        if self._good_ms is None:
-            state = SourceState.UNKNOWN
-            reason = trouble.reason if trouble else SourceReason.WARMING_UP
-            detail = trouble.shown if trouble else "The first read is under way"
-        elif now_ms - self._good_ms > STALE_AFTER_MS:
-            state = SourceState.STALE
-            reason = trouble.reason if trouble else SourceReason.TIMEOUT
-            detail = trouble.shown if trouble else "The last good read is too long ago"
-        elif settling_ms > 0:
-            state, reason, clears_in_ms = SourceState.STALE, SourceReason.WARMING_UP, settling_ms
+    def _table_status(self, now_ms: int) -> SourceStatus:
+        error, good_ms, warm_at_ms = self._trouble, self._good_ms, self._reader.warm_at_ms or now_ms
+        if good_ms is None:
+            reason = error.reason if error else SourceReason.WARMING_UP
+            return self._status(SourceState.UNKNOWN, reason, error.shown if error else "The first read is under way")
+        if now_ms - good_ms > STALE_AFTER_MS:
+            reason = error.reason if error else SourceReason.TIMEOUT
+            detail = error.shown if error else "The last good read is too long ago"
+            return self._status(SourceState.STALE, reason, detail)
+        if warm_at_ms > now_ms:
             detail = "Most leases in the table had ended: live relays may not have registered again yet"
-        return SourceInfo(
+            return self._status(SourceState.STALE, SourceReason.WARMING_UP, detail, clears_at_ms=warm_at_ms)
+        return SourceStatus(
+            kind=SourceKind.TABLE, name=self._calls.location.table, fresh_until_ms=good_ms + STALE_AFTER_MS
+        )
+
+    def _status(
+        self, state: SourceState, reason: SourceReason, detail: str, *, clears_at_ms: int | None = None
+    ) -> SourceStatus:
+        return SourceStatus(
             kind=SourceKind.TABLE,
             name=self._calls.location.table,
             state=state,
             reason=reason,
             detail=detail,
-            since_at_ms=self._since_at_ms("table", (state, reason)),
-            last_good_at_ms=None if state is SourceState.FRESH else self._good_at_ms,
-            clears_in_ms=clears_in_ms,
+            clears_at_ms=clears_at_ms,
+            last_good_ms=self._good_ms,
         )
 
-    def _region_source(self, name: str, silent_ms: int) -> SourceInfo:
-        return SourceInfo(
+    @staticmethod
+    def _region_status(region: str, written_ms: int) -> SourceStatus:
+        return SourceStatus(
             kind=SourceKind.REGION,
-            name=f"region:{name}",
+            name=f"region:{region}",
             state=SourceState.STALE,
             reason=SourceReason.REPLICATION,
             detail="All its pools ended without deregistering; replication from it may have stalled",
-            since_at_ms=self._since_at_ms(f"region:{name}", True),
-            last_good_at_ms=self._clock.wall_ms() - silent_ms,
+            last_good_ms=written_ms,
         )
-
-    def _since_at_ms(self, name: str, state: object) -> int:
-        known = self._since.get(name)
-        if known is None or known[0] != state:
-            known = self._since[name] = (state, self._clock.wall_ms())
-        return known[1]
 
 
 _FINAL = frozenset(

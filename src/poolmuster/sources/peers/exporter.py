@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Generic, TypeVar
 
 from poolmuster.ports.clock import Clock
-from poolmuster.registry.pauses import TICK_MS
 from poolmuster.replication.log import LogEntry, message_of
 from poolmuster.replication.messages import Delta, Deregistered, Entry, Registered, Snapshot, SyncSummary
 from poolmuster.replication.replica import ReplicatedPool
@@ -65,7 +64,6 @@ class Exporter:
         self._clock = clock
         self._notes = notes
         self._subscribers: set[ReplicationSubscriber] = set()
-        self._ticked_ms = 0
         node.on_change = self._wake_all
 
     def _wake_all(self) -> None:
@@ -73,13 +71,7 @@ class Exporter:
             follower.wake.set()
 
     def tick(self, now_ms: int) -> None:
-        """Wake whoever has something to be told, or was told nothing for too long: four times a second at most.
-
-        The store's timer goes off with the end of each lease, which is renewed more often than not.
-        """
-        if now_ms - self._ticked_ms < TICK_MS:
-            return
-        self._ticked_ms = now_ms
+        """Wake subscribers that lack a renewal, or got nothing for too long; the store calls it four times a second."""
         for follower in self._subscribers:
             if follower.seq < self._node.replica.log.seq or now_ms - follower.sent_ms >= PING_MS:
                 follower.wake.set()
@@ -97,7 +89,7 @@ class Exporter:
                 LIST,
                 Snapshot(
                     boot_id=self._node.boot_id,
-                    uptime_ms=self._node.uptime_ms,
+                    uptime_ms=self._node.uptime_ms(now_ms),
                     sent_ms=now_ms,
                     more=more,
                     summary=statement,
@@ -156,7 +148,7 @@ class Exporter:
             seq = places[position - 1][0] if more else end
             batch = Delta(
                 boot_id=self._node.boot_id,
-                uptime_ms=self._node.uptime_ms,
+                uptime_ms=self._node.uptime_ms(now_ms),
                 sent_ms=now_ms,
                 after=told,
                 seq=seq,

@@ -1,19 +1,15 @@
-"""The ledger: the one place where what was registered here, heard and found out comes together, on this clock.
-
-Whatever runs after a pause of the process notices the pause first (rule L5).
-"""
+"""The node: what is registered here, received from peers and found out about them, on this instance's clock."""
 
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from poolmuster.model.change import Deregistration
+from poolmuster.model.change import PoolDeregistration
 from poolmuster.model.key import PoolKey
-from poolmuster.model.registration import Registration
-from poolmuster.model.source import SourceInfo, is_complete
-from poolmuster.ports.clock import Clock
-from poolmuster.ports.store import StoreObserver
-from poolmuster.registry.pauses import TICK_MS, PauseDetector
+from poolmuster.model.lease_policy import LeasePolicy
+from poolmuster.model.registration import Pool, Registration
+from poolmuster.ports.clock import LeaseClock
+from poolmuster.ports.source import Sink
 from poolmuster.registry.updates import SourceUpdate
 from poolmuster.replication.lww import Tombstone, Write
 from poolmuster.replication.membership import Membership
@@ -21,139 +17,101 @@ from poolmuster.replication.messages import SyncSummary
 from poolmuster.replication.replica import Replica
 from poolmuster.sources.peers.dns import ServiceName
 
-SOURCES_KEPT_MS = 50
-"""How long they are taken to be fresh without a look: every answer of the service asks, and they are a dozen."""
-
 
 class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance with peers is told: their names, its leases, how many instances there are to be (0: any number).
+    """The names of the peers, and how many instances there are to be (0: any number).
 
-    The last two bound what is held of what peers say: pools in all, and bytes of each peer's. Both are to be twice what
-    an instance takes itself: several that are nearly full may each let somebody in at once.
+    The last two bound what is held of peers: pools in all, and bytes of each peer's. Both are twice what an instance
+    accepts itself: several that are nearly full may each accept a pool at once.
     """
 
     names: tuple[ServiceName, ...]
-    lease_ms: int
-    slack_ms: int
+    policy: LeasePolicy
     expect: int = 0
     pools_limit: int = 40_000
     bytes_limit: int = 512 * 1024 * 1024
 
 
 class Node:
-    """Puts `Replica` and `Membership` together for one boot. `circle` is changed through the methods here alone."""
+    """Puts `Replica` and `Membership` together for one boot. Both are changed through the methods here alone."""
 
-    def __init__(self, clock: Clock, boot_id: str, terms: PeerSettings) -> None:
-        now_ms = clock.monotonic_ms()
-        self._clock = clock
-        self.settings = terms
+    def __init__(self, lease_clock: LeaseClock, boot_id: str, settings: PeerSettings) -> None:
+        now_ms, policy = lease_clock.notice_pause(), settings.policy
+        self._lease_clock = lease_clock
+        self.settings = settings
         self.boot_id = boot_id
         self.started_ms = now_ms
-        self.replica = Replica(boot_id, terms.lease_ms)
+        self.replica = Replica(boot_id, policy.duration_ms)
         self.membership = Membership(
             boot_id=boot_id,
-            names=tuple(map(str, terms.names)),
-            lease_ms=terms.lease_ms,
-            slack_ms=terms.slack_ms,
+            names=tuple(map(str, settings.names)),
+            lease_ms=policy.duration_ms,
+            slack_ms=policy.slack_ms,
             now_ms=now_ms,
-            expect=terms.expect,
+            expect=settings.expect,
         )
-        self._forgotten_ms = now_ms
-        self._pauses = PauseDetector(now_ms)
-        self._observer: StoreObserver | None = None
-        self._sources: tuple[SourceInfo, ...] = ()
-        self._sources_ms: int | None = None
+        self._sink: Sink | None = None
         self.on_change: Callable[[], None] = lambda: None
-        """Called when something happened here that peers should hear of at once."""
+        """Called when something was registered or deregistered here that peers need at once."""
+        lease_clock.subscribe(self.replica.paused)
+        lease_clock.subscribe(self.membership.paused)
 
-    def attach(self, observer: StoreObserver) -> None:
-        self._observer = observer
-
-    @property
-    def observer(self) -> StoreObserver:
-        """Who is told."""
-        assert self._observer is not None, "a store is attached before it is used"
-        return self._observer
+    def connect(self, sink: Sink) -> None:
+        """Send updates to ``sink`` from here on."""
+        self._sink = sink
 
     @property
-    def uptime_ms(self) -> int:
-        """How long this boot has been up."""
-        return self._clock.monotonic_ms() - self.started_ms
+    def sink(self) -> Sink:
+        assert self._sink is not None, "a store is run before it is used"
+        return self._sink
 
     def notice_pause(self) -> int:
-        """The time now, once a pause that nobody noticed yet is accounted for."""
-        now_ms = self._clock.monotonic_ms()
-        self._pause(now_ms, self._pauses.check(now_ms))
-        return now_ms
+        """The monotonic time; a pause that nothing noticed yet takes effect first."""
+        return self._lease_clock.notice_pause()
 
-    def changed(self) -> None:
-        """The circle changed: sources are to be looked at anew."""
-        self._sources_ms = None
+    def uptime_ms(self, now_ms: int) -> int:
+        """How long this boot has been up."""
+        return now_ms - self.started_ms
 
-    def _pause(self, now_ms: int, credit_ms: int) -> None:
-        if credit_ms:
-            self.replica.paused(now_ms, credit_ms)
-            self.membership.paused(now_ms, credit_ms)
-            self.observer.observe(SourceUpdate(started_ms=now_ms, credit_ms=credit_ms, expire=False))
-            self.changed()
+    async def put(self, registration: Registration) -> None:
+        """Store or renew a registration made with this instance. Raises `RelayDeregistered`."""
+        await self._apply(self.replica.put(registration, self.notice_pause()))
 
-    def put(self, registration: Registration) -> None:
-        """Take a registration. Raises `RelayDeregistered`."""
-        self._apply(self.replica.put(registration, self.notice_pause()))
+    async def deregister(self, deregistration: PoolDeregistration) -> None:
+        """Deregister, if that acts."""
+        if (update := self.replica.deregister(deregistration, self.notice_pause())) is not None:
+            await self._apply(update)
 
-    def deregister(self, departure: Deregistration) -> None:
-        """Take a deregistration, if it acts."""
-        if (update := self.replica.deregister(departure, self.notice_pause())) is not None:
-            self._apply(update)
-
-    def _apply(self, update: SourceUpdate) -> None:
-        self.observer.observe(update)
-        replication_log = self.replica.log
-        if replication_log.last_change_seq == replication_log.seq:
+    async def _apply(self, update: SourceUpdate[PoolKey, Pool]) -> None:
+        log = self.replica.log
+        changed = log.last_change_seq == log.seq
+        await self.sink.apply(update)
+        if changed:
             self.on_change()
 
-    def apply_remote(self, said: Sequence[Write | Tombstone], now_ms: int) -> int:
-        """Take in what peers said. Returns how much was left out, as there are too many pools already."""
-        heard = said
+    async def apply_remote(self, items: Sequence[Write | Tombstone], now_ms: int) -> int:
+        """Apply what a peer sent. Returns how many items were left out, as there are too many pools already."""
+        taken = items
         room = self.settings.pools_limit - self.replica.live_count
-        if room < len(said):
-            heard = []
-            for each in said:
-                if self.replica.knows(_key_of(each)):
-                    heard.append(each)
+        if room < len(items):
+            taken = []
+            for item in items:
+                if self.replica.knows(_key_of(item)):
+                    taken.append(item)
                 elif room > 0:
                     room -= 1
-                    heard.append(each)
-        self.observer.observe(self.replica.apply_remote(heard, now_ms))
-        return len(said) - len(heard)
+                    taken.append(item)
+        await self.sink.apply(self.replica.apply_remote(taken, now_ms))
+        return len(items) - len(taken)
 
-    def tick(self) -> int:
-        """What the timer does, and it alone: leases end, what is over is forgotten. Returns the time."""
-        now_ms = self._clock.monotonic_ms()
-        self._pause(now_ms, self._pauses.tick(now_ms))
-        self.observer.observe(SourceUpdate(started_ms=now_ms))
-        if now_ms - self._forgotten_ms >= TICK_MS:
-            # Not with every end of a lease: it looks at a thousand pools, most of which go on.
-            self._forgotten_ms = now_ms
-            self.replica.evict(now_ms)
-        return now_ms
+    def changed(self) -> None:
+        """The membership changed."""
+        self.sink.statuses_changed()
 
     def summary(self, now_ms: int) -> SyncSummary:
-        """How far the list here can be trusted."""
+        """How far the list of this instance is complete, for peers."""
         return self.membership.summary(now_ms)
 
-    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
-        """Every source of the list; the same object for as long as nothing is new."""
-        if self._pauses.is_overdue(now_ms):
-            self.notice_pause()
-        if self._sources_ms is None or not 0 <= now_ms - self._sources_ms < SOURCES_KEPT_MS:
-            found = self.membership.sources(now_ms, self._clock.wall_ms())
-            # What is not fresh is looked at each time: it says how long it will be so.
-            self._sources_ms = now_ms if is_complete(found) else None
-            if found != self._sources:
-                self._sources = found
-        return self._sources
 
-
-def _key_of(said: Write | Tombstone) -> PoolKey:
-    return said.deregistration.key if isinstance(said, Tombstone) else said.registration.key
+def _key_of(item: Write | Tombstone) -> PoolKey:
+    return item.deregistration.key if isinstance(item, Tombstone) else item.registration.key

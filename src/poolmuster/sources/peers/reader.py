@@ -82,7 +82,7 @@ class PeerReader:
                 self.stream_received_ms = now_ms
                 said_ms = transit.to_local_ms(batch.sent_ms, now_ms)
                 first = first or MessageHeader(batch.boot_id, said_ms, batch.sent_ms, batch.uptime_ms)
-                self._take(batch, said_ms, first, now_ms, again=after[1] == 0)
+                await self._take(batch, said_ms, first, now_ms, again=after[1] == 0)
                 if not batch.more:
                     first, after = None, (batch.boot_id, batch.seq)
                 yield not batch.more
@@ -100,7 +100,7 @@ class PeerReader:
                 self.received_ms = now_ms
                 first = first or MessageHeader(batch.boot_id, asked_ms, batch.sent_ms, batch.uptime_ms)
                 said_ms = min(now_ms, asked_ms + max(0, batch.sent_ms - first.sent_ms))
-                self._take(batch, said_ms, first, now_ms, again=after[1] == 0)
+                await self._take(batch, said_ms, first, now_ms, again=after[1] == 0)
                 if not batch.more:
                     return
                 await asyncio.sleep(0)
@@ -111,14 +111,14 @@ class PeerReader:
         self._notes.message(IN, BATCH, len(line))
         return batch
 
-    def _take(self, batch: Delta, said_ms: int, first: MessageHeader, now_ms: int, *, again: bool) -> None:
+    async def _take(self, batch: Delta, said_ms: int, first: MessageHeader, now_ms: int, *, again: bool) -> None:
         if batch.boot_id != first.boot_id:
             raise bad_answer("Two instances speak in one answer.")
         if batch.boot_id != self._node.boot_id:
             if self._feed is None or self._feed.boot_id != batch.boot_id:
                 self._feed = DeltaDecoder(batch.boot_id)
             said = self._take_feed(self._feed, batch, said_ms)
-            self._apply(said, now_ms)
+            await self._apply(said, now_ms)
             if not again:
                 self._note_lag(said, now_ms)
         self.boot_id = batch.boot_id
@@ -141,8 +141,8 @@ class PeerReader:
             raise bad_answer(f"It says more than the {self._limit_bytes} bytes that are held of a peer.")
         return said
 
-    def _apply(self, said: list[Write | Tombstone], now_ms: int) -> None:
-        if left_out := self._node.apply_remote(said, now_ms):
+    async def _apply(self, said: list[Write | Tombstone], now_ms: int) -> None:
+        if left_out := await self._node.apply_remote(said, now_ms):
             self._notes.skipped(left_out)
             # Read from its beginning the next time too: what was left out is not to be taken for known.
             self._feed = None
@@ -181,7 +181,7 @@ class PeerReader:
                 if skipped:
                     self._notes.skipped(skipped)
                 if whole.boot_id != self._node.boot_id:
-                    self._apply(said, now_ms)
+                    await self._apply(said, now_ms)
                 if not whole.more:
                     self._node.membership.apply_summary(statement, first.local_ms, now_ms)
                     self._node.changed()

@@ -2,16 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 
 import msgspec
 
-from poolmuster.model.change import Deregistration
+from poolmuster.model.change import PoolDeregistration
 from poolmuster.model.registration import Registration
-from poolmuster.model.source import SourceInfo, SourceKind
-from poolmuster.ports.clock import Clock
-from poolmuster.ports.store import StoreObserver
-from poolmuster.registry.pauses import TICK_MS
+from poolmuster.model.source import SourceKind
+from poolmuster.ports.clock import Clock, LeaseClock
+from poolmuster.ports.source import Sink
+from poolmuster.ports.store import Expiry
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.sources.peers.connection import PeerConnection
 from poolmuster.sources.peers.dns import ServiceName
 from poolmuster.sources.peers.errors import NameTrouble
@@ -25,6 +25,8 @@ from poolmuster.sources.peers.transport import PeerTransport
 
 RESOLVE_EVERY_MS = 1_000
 RESOLVE_LIMIT_MS = 1_000
+TICK_MS = 250
+"""How often what is over is evicted, and peers get renewals."""
 
 
 class RunningConnection(msgspec.Struct):
@@ -37,23 +39,24 @@ class RunningConnection(msgspec.Struct):
 class PeerStore:
     """`poolmuster.ports.store.RegistrationStore` of an instance that has peers."""
 
-    name = "memory"
+    expiry = Expiry.CONTINUOUS
 
     def __init__(
         self,
         *,
-        network: PeerTransport,
+        transport: PeerTransport,
         clock: Clock,
+        lease_clock: LeaseClock,
         boot_id: str,
-        terms: PeerSettings,
-        notes: PeerInstrumentation | None = None,
+        settings: PeerSettings,
+        instrumentation: PeerInstrumentation | None = None,
     ) -> None:
-        self._network = network
+        self._network = transport
         self._clock = clock
-        self._names = {str(name): name for name in terms.names}
-        self._instrumentation = notes or PeerInstrumentation()
+        self._names = {str(name): name for name in settings.names}
+        self._instrumentation = instrumentation or PeerInstrumentation()
         self._peer_log = PeerLog()
-        self._node = Node(clock, boot_id, terms)
+        self._node = Node(lease_clock, boot_id, settings)
         self.replication_feed = Exporter(self._node, clock, self._instrumentation)
         """What peers read of this instance."""
         self._hosts: dict[str, dict[str, str]] = {}
@@ -63,25 +66,23 @@ class PeerStore:
         self._instrumentation.watch_peers(self._states)
 
     def _states(self) -> Counter[str]:
-        sources = self._node.sources(self._clock.monotonic_ms())
-        return Counter(source.state.value for source in sources if source.kind is SourceKind.PEER)
+        statuses = self._node.membership.statuses(self._clock.monotonic_ms())
+        return Counter(status.state.value for status in statuses if status.kind is SourceKind.PEER)
 
     def __len__(self) -> int:
         return len(self._node.replica)
 
-    def attach(self, observer: StoreObserver, on_trouble: Callable[[], None]) -> None:
-        self._node.attach(observer)
-
     async def put(self, registration: Registration) -> None:
-        self._node.put(registration)
+        await self._node.put(registration)
 
-    async def deregister(self, deregistration: Deregistration) -> None:
-        self._node.deregister(deregistration)
+    async def deregister(self, deregistration: PoolDeregistration) -> None:
+        await self._node.deregister(deregistration)
 
-    def sources(self, now_ms: int) -> tuple[SourceInfo, ...]:
-        return self._node.sources(now_ms)
+    def statuses(self, now_ms: int) -> tuple[SourceStatus, ...]:
+        return self._node.membership.statuses(now_ms)
 
-    async def run(self) -> None:
+    async def run(self, sink: Sink) -> None:
+        self._node.connect(sink)
         async with self._network:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -93,10 +94,10 @@ class PeerStore:
 
     async def _tick(self) -> None:
         while True:
-            end_ms = self._node.observer.next_expiry_ms()
-            wait_ms = TICK_MS if end_ms is None else min(TICK_MS, max(1, end_ms - self._clock.monotonic_ms()))
-            await self._clock.sleep_ms(wait_ms)
-            self.replication_feed.tick(self._node.tick())
+            await self._clock.sleep_ms(TICK_MS)
+            now_ms = self._clock.monotonic_ms()
+            self._node.replica.evict(now_ms)
+            self.replication_feed.tick(now_ms)
 
     async def _resolve(self, key: str, name: ServiceName) -> None:
         while True:

@@ -100,8 +100,8 @@ def test_deregistering_keeps_what_another_implementation_added() -> None:
 def test_our_item_is_read_back_whole() -> None:
     item = ParsedItems().parse(LIVE)
     assert (item.key, item.ends_ms, item.lease_ms, item.region) == (SAMPLE.key, ENDS_MS, 15_000, "us-east-1")
-    assert item.registration.pool.body == SAMPLE.pool.body
-    assert item.registration.relay_id == SAMPLE.relay_id
+    assert item.record.body == SAMPLE.pool.body
+    assert item.relay_id == SAMPLE.relay_id
     assert (item.left_relay_id, item.left_reason, item.left_detail) == (None, None, None)
 
 
@@ -118,25 +118,25 @@ def test_a_departure_is_read_back_whole() -> None:
 def test_an_item_without_our_attributes_is_read_all_the_same() -> None:
     item = ParsedItems().parse(PLAIN)
     assert (item.key, item.ends_ms) == (key(), ENDS_MS)
-    assert (item.lease_ms, item.region, item.registration.relay_id) == (None, None, None)
+    assert (item.lease_ms, item.region, item.relay_id) == (None, None, None)
 
 
 def test_what_another_wrote_of_any_length_is_kept_at_a_bounded_one() -> None:
     endless = {"S": "x" * 100_000}
     item = ParsedItems().parse(with_(PLAIN, relay_id=endless, left_relay_id=endless, left_detail=endless))
-    assert (item.registration.relay_id, item.left_relay_id) == (None, None)
+    assert (item.relay_id, item.left_relay_id) == (None, None)
     assert item.left_detail == "x" * DETAIL_LIMIT
 
 
 def test_a_relay_id_that_only_the_registration_has_counts() -> None:
     text = '{"cluster_id":"c","namespace":"n","dgd_name":"a","relay_id":"r"}'
-    assert ParsedItems().parse(with_(PLAIN, registration={"S": text})).registration.relay_id == "r"
+    assert ParsedItems().parse(with_(PLAIN, registration={"S": text})).relay_id == "r"
 
 
 def test_a_member_status_of_a_foreign_item_is_dropped() -> None:
     text = '{"cluster_id":"c","namespace":"n","dgd_name":"a","status":{"x":1}}'
     item = ParsedItems().parse(with_(PLAIN, registration={"S": text}))
-    assert item.registration.pool.body == registration("a").pool.body
+    assert item.record.body == registration("a").pool.body
 
 
 @pytest.mark.parametrize(
@@ -228,12 +228,12 @@ def test_what_a_text_came_to_is_remembered_from_one_whole_read_to_the_next_and_n
     first = items.parse(LIVE)
     items.end_scan()
     items.begin_scan()
-    assert items.parse(LIVE).registration.pool is first.registration.pool
+    assert items.parse(LIVE).record is first.record
     items.end_scan()
     items.begin_scan()
     items.end_scan()
     items.begin_scan()
-    assert items.parse(LIVE).registration.pool is not first.registration.pool
+    assert items.parse(LIVE).record is not first.record
 
 
 def test_what_reads_that_fail_halfway_have_parsed_is_kept_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +287,8 @@ def test_any_key_and_relay_id_round_trip(found: PoolKey, relay_id: str | None) -
     item = live_item(sent, ends_ms=ENDS_MS, lease_ms=15_000, writer="-/b")
     read = ParsedItems().parse(msgspec.json.decode(msgspec.json.encode(item)))
     assert read.key == found
-    assert read.registration.relay_id == relay_id
-    assert read.registration.pool.body == sent.pool.body
+    assert read.relay_id == relay_id
+    assert read.record.body == sent.pool.body
 
 
 @given(keys(), keys())

@@ -26,7 +26,7 @@ def world(clock: ManualClock) -> World:
 async def running(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """The store, reading by itself."""
     monkeypatch.setattr(world.access, "_looked", _set_event())
-    task = asyncio.create_task(world.store._read_on())
+    task = asyncio.create_task(world.store._read_on(world))
     await world.clock.settle()
     yield world
     task.cancel()
@@ -110,7 +110,7 @@ async def test_at_most_four_extra_reads_a_second(running: World) -> None:
 
 async def test_a_failed_page_is_tried_once_more_within_the_same_two_seconds(world: World) -> None:
     world.calls.trouble = [trouble()]
-    await world.store.read_once()
+    await world.read_once()
     assert world.notes.reads == ["good"]
     assert world.notes.retries == 1
     assert [limit for _, _, limit in world.calls.pages] == [ATTEMPT_S, READ_LIMIT_MS / 1000]
@@ -118,7 +118,7 @@ async def test_a_failed_page_is_tried_once_more_within_the_same_two_seconds(worl
 
 async def test_a_second_failure_in_one_read_fails_it(world: World) -> None:
     world.calls.trouble = [trouble(), trouble(SourceReason.THROTTLED)]
-    await world.store.read_once()
+    await world.read_once()
     assert world.notes.reads == ["throttled"]
     assert world.readings == []
     assert world.troubled == 1
@@ -136,7 +136,7 @@ async def test_a_second_failure_in_one_read_fails_it(world: World) -> None:
 )
 async def test_what_trying_again_cannot_mend_is_not_tried_again(world: World, reason: SourceReason) -> None:
     world.calls.trouble = [trouble(reason)]
-    await world.store.read_once()
+    await world.read_once()
     assert world.notes.reads == [reason]
     assert world.notes.retries == 0
 
@@ -144,7 +144,7 @@ async def test_what_trying_again_cannot_mend_is_not_tried_again(world: World, re
 async def test_a_read_that_took_longer_than_its_limit_has_failed_whatever_it_returned(world: World) -> None:
     world.has()
     world.calls.takes_ms = READ_LIMIT_MS + 1
-    read = asyncio.create_task(world.store.read_once())
+    read = asyncio.create_task(world.read_once())
     await world.clock.advance(READ_LIMIT_MS + 1)
     await read
     assert world.notes.reads == ["timeout"]
@@ -154,14 +154,14 @@ async def test_a_read_that_took_longer_than_its_limit_has_failed_whatever_it_ret
 async def test_the_retry_gets_what_is_left_of_two_seconds_and_none_where_nothing_is(world: World) -> None:
     world.calls.takes_ms = 1_200
     world.calls.trouble = [trouble()]
-    read = asyncio.create_task(world.store.read_once())
+    read = asyncio.create_task(world.read_once())
     await world.clock.advance(3_000)
     await read
     assert [limit for _, _, limit in world.calls.pages] == [ATTEMPT_S, pytest.approx(0.8)]
     world.calls.pages.clear()
     world.calls.takes_ms = READ_LIMIT_MS
     world.calls.trouble = [trouble()]
-    read = asyncio.create_task(world.store.read_once())
+    read = asyncio.create_task(world.read_once())
     await world.clock.advance(3_000)
     await read
     assert len(world.calls.pages) == 1
@@ -172,10 +172,10 @@ async def test_all_pages_are_read_and_a_page_key_that_comes_twice_fails_the_read
     world.has("b")
     one, two = ([item] for item in world.calls.items.values())
     world.calls.script = [page_of(one, item_key(key("a"))), page_of(two)]
-    await world.store.read_once()
-    assert {each.registration.key for update in world.readings for each in update.renewals} == {key("a"), key("b")}
+    await world.read_once()
+    assert {each.record.key for update in world.readings for each in update.renewals} == {key("a"), key("b")}
     world.calls.script = [page_of(one, item_key(key("a"))) for _ in range(2)]
-    await world.store.read_once()
+    await world.read_once()
     assert world.notes.reads == ["good", "bad_answer"]
 
 
@@ -183,22 +183,21 @@ async def test_an_item_that_does_not_parse_hides_no_other(world: World) -> None:
     world.calls.items["x"] = {"sk": {"S": "x"}}
     world.has("a")
     world.calls.items["y"] = {}
-    await world.store.read_once()
+    await world.read_once()
     assert world.notes.reads == ["good"]
-    assert [each.registration.key for update in world.readings for each in update.renewals] == [key("a")]
+    assert [each.record.key for update in world.readings for each in update.renewals] == [key("a")]
 
 
-async def test_the_observer_is_told_the_credit_first_then_renewals_in_slices_then_leases_end_till_none_is_left(
-    world: World,
-) -> None:
+async def test_a_good_read_is_one_update_that_ends_leases_and_has_the_statuses(world: World) -> None:
     for number in range(250):
         world.has(f"{number}")
-    world.more = 6
-    await world.store.read_once()
-    started_ms = {update.started_ms for update in world.readings}
-    assert len(started_ms) == 1
-    assert [len(update.renewals) for update in world.readings] == [0, 100, 100, 50, 0, 0]
-    assert [update.expire for update in world.readings] == [False] * 4 + [True] * 2
+    await world.read_once()
+    (update,) = world.readings
+    assert (len(update.renewals), update.expire) == (250, True)
+    assert update.statuses is not None
+    assert [(each.name, each.is_fresh, each.fresh_until_ms) for each in update.statuses] == [
+        ("t", True, update.started_ms + 3_000)
+    ]
 
 
 async def test_l5_an_outage_is_credited_at_the_next_good_read(running: World) -> None:
@@ -218,44 +217,45 @@ async def test_l5_an_outage_is_credited_at_the_next_good_read(running: World) ->
 async def test_l8_unknown_before_the_first_good_read_with_the_reason_of_the_last_failure(world: World) -> None:
     assert (world.source.state, world.source.reason) == (SourceState.UNKNOWN, SourceReason.WARMING_UP)
     world.calls.trouble = [trouble(SourceReason.ACCESS_DENIED)]
-    await world.store.read_once()
+    await world.read_once()
     assert (world.source.state, world.source.reason) == (SourceState.UNKNOWN, SourceReason.ACCESS_DENIED)
-    assert world.source.last_good_at_ms is None
-    await world.store.read_once()
+    assert world.source.last_good_ms is None
+    await world.read_once()
     assert (world.source.state, world.source.reason, world.source.detail) == (SourceState.FRESH, None, None)
     assert world.source.name == "t"
 
 
 async def test_l8_stale_when_the_last_good_read_began_over_three_seconds_ago(world: World) -> None:
-    await world.store.read_once()
-    good_at_ms = world.clock.wall_ms()
+    await world.read_once()
+    good_ms = world.clock.monotonic_ms()
     world.clock.jump(3_000)
     assert world.source.state is SourceState.FRESH
     world.clock.jump(1)
     assert (world.source.state, world.source.reason) == (SourceState.STALE, SourceReason.TIMEOUT)
-    assert world.source.last_good_at_ms == good_at_ms
+    assert world.source.last_good_ms == good_ms
     world.calls.trouble = [trouble(SourceReason.THROTTLED)]
     world.calls.trouble *= 2
-    await world.store.read_once()
+    await world.read_once()
     assert (world.source.state, world.source.reason) == (SourceState.STALE, SourceReason.THROTTLED)
 
 
 async def test_a_failure_within_three_seconds_changes_nothing_yet(world: World) -> None:
-    await world.store.read_once()
+    await world.read_once()
     world.calls.trouble = [trouble()] * 2
-    await world.store.read_once()
+    await world.read_once()
     assert world.source.state is SourceState.FRESH
 
 
 async def test_a_table_just_back_from_an_outage_warms_up_for_a_lease(world: World) -> None:
     world.has()
     world.clock.jump(LEASE_MS + 60_000)
-    await world.store.read_once()
+    await world.read_once()
     source = world.source
-    assert (source.state, source.reason, source.clears_in_ms) == (SourceState.STALE, SourceReason.WARMING_UP, LEASE_MS)
+    warm_ms = world.clock.monotonic_ms() + LEASE_MS
+    assert (source.state, source.reason, source.clears_at_ms) == (SourceState.STALE, SourceReason.WARMING_UP, warm_ms)
     world.clock.jump(LEASE_MS - 2_000)
-    await world.store.read_once()
-    assert world.source.clears_in_ms == 2_000
+    await world.read_once()
+    assert world.source.clears_at_ms == warm_ms
     world.clock.jump(2_000)
     assert world.source.state is SourceState.FRESH
 
@@ -263,11 +263,11 @@ async def test_a_table_just_back_from_an_outage_warms_up_for_a_lease(world: Worl
 async def test_a_silent_region_is_a_source_of_its_own(world: World) -> None:
     item = live_item(registration("a", "r"), ends_ms=world.clock.wall_ms() - 1_000, lease_ms=LEASE_MS, writer="far/b")
     world.calls.items[item["sk"]["S"]] = item
-    await world.store.read_once()
-    region = world.store.sources(world.clock.monotonic_ms())[1]
+    await world.read_once()
+    region = world.store.statuses(world.clock.monotonic_ms())[1]
     assert (region.kind, region.name, region.state) == ("region", "region:far", SourceState.STALE)
     assert region.reason is SourceReason.REPLICATION
-    assert region.last_good_at_ms == world.clock.wall_ms() - 1_000 - LEASE_MS
+    assert region.last_good_ms == world.clock.monotonic_ms() - 1_000 - LEASE_MS
 
 
 async def test_run_looks_for_credentials_and_reads_until_it_is_cancelled(
@@ -275,7 +275,7 @@ async def test_run_looks_for_credentials_and_reads_until_it_is_cancelled(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    task = asyncio.create_task(world.store.run())
+    task = asyncio.create_task(world.store.run(world))
     async with asyncio.timeout(10):
         while not world.notes.reads:
             await asyncio.sleep(0)
@@ -290,28 +290,28 @@ async def test_run_looks_for_credentials_and_reads_until_it_is_cancelled(
 
 async def test_a_read_that_fails_in_a_way_nobody_thought_of_ends_nothing(world: World) -> None:
     world.has("a")
-    await world.store.read_once()
+    await world.read_once()
 
     async def page(*_: object, **__: object) -> QueryOutput:
         raise ZeroDivisionError
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.calls, "page", page)
-        await world.store.read_once()
+        await world.read_once()
     assert world.notes.reads == ["good", "internal"]
-    await world.store.read_once()
+    await world.read_once()
     assert world.notes.reads[-1] == "good"
 
 
 async def test_what_went_wrong_before_is_neither_told_again_nor_held_on_to(world: World) -> None:
     """An exception that is raised anew with each read keeps the frames of all of them, and all that they had read."""
     world.calls.trouble = [trouble(SourceReason.THROTTLED), trouble(SourceReason.THROTTLED)]
-    await world.store.read_once()
+    await world.read_once()
     one, two = (page_of([], item_key(key(name))) for name in "ab")
     world.calls.takes_ms = 1_200
     for _ in range(2):
         world.calls.script = [one, two]
-        update = asyncio.create_task(world.store.read_once())
+        update = asyncio.create_task(world.read_once())
         await world.clock.advance(5_000)
         await update
         assert world.store._trouble is not None

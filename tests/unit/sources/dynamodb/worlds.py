@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from poolmuster.model.key import PoolKey
-from poolmuster.model.source import SourceInfo, SourceReason
+from poolmuster.model.lease_policy import LeasePolicy
+from poolmuster.model.registration import Pool
+from poolmuster.model.source import SourceReason
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.registry.updates import SourceUpdate
 from poolmuster.sources.dynamodb.errors import ConditionFailed, StoreError
 from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
@@ -98,50 +101,42 @@ class Notes(TableInstrumentation):
 
 
 class World:
-    """The store, running, and everything it told."""
+    """The store, running, and all that it sends (`poolmuster.ports.source.Sink`)."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.readings: list[SourceUpdate] = []
+        self.readings: list[SourceUpdate[PoolKey, Pool]] = []
         self.troubled = 0
         table_clock = ServerClock()
         self.access = AwsSigner(Session(), PLACE)
         self.calls = ScriptedCalls(clock, self.access, table_clock)
         self.notes = Notes()
-        self.more = 0
         self.store = DynamoStore(
             calls=self.calls,
             access=self.access,
             clock=clock,
             table_clock=table_clock,
             boot_id="boot",
-            lease_ms=LEASE_MS,
-            heartbeat_interval_ms=5_000,
+            policy=LeasePolicy(LEASE_MS, 5_000),
             notes=self.notes,
         )
-        self.store.attach(self, self._on_trouble)
 
-    def observe(self, update: SourceUpdate) -> bool:
+    async def apply(self, update: SourceUpdate[PoolKey, Pool]) -> None:
         self.readings.append(update)
-        self.more -= 1
-        return update.expire and self.more > 0
 
-    def is_live(self, key: PoolKey) -> bool:
-        return False
-
-    def next_expiry_ms(self) -> int | None:
-        return None
-
-    def _on_trouble(self) -> None:
+    def statuses_changed(self) -> None:
         self.troubled += 1
+
+    async def read_once(self) -> None:
+        await self.store.read_once(self)
 
     @property
     def starts_ms(self) -> list[int]:
         return [at_ms for at_ms, _, _ in self.calls.pages]
 
     @property
-    def source(self) -> SourceInfo:
-        return self.store.sources(self.clock.monotonic_ms())[0]
+    def source(self) -> SourceStatus:
+        return self.store.statuses(self.clock.monotonic_ms())[0]
 
     def has(self, name: str = "a", **facts: Any) -> None:
         """Put a live item into the table, as somebody else would."""

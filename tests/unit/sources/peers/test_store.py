@@ -278,7 +278,7 @@ async def test_a_split_that_heals_brings_nothing_back_and_loses_nothing() -> Non
         await net.advance(2_000)
         assert [node.listed for node in found] == [["b", "c"]] * 2
         assert [node.complete for node in found] == [True] * 2
-        added = [change.after.key.dgd_name for change in found[1].changes if change.kind == "added"]
+        added = [change.after.key.dgd_name for change in found[1].changes if change.kind == "added" and change.after]
         assert added.count("a") == 1
 
 

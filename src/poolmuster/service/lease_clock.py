@@ -1,0 +1,32 @@
+"""The monotonic clock less the pauses of this process."""
+
+from collections.abc import Callable
+
+from poolmuster.ports.clock import PAUSE_MS
+
+
+class TickingLeaseClock:
+    """`poolmuster.ports.clock.LeaseClock` on the clock that ``monotonic_ms`` reads. The expiry timer ticks it."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._subscribers: list[Callable[[int, int], None]] = []
+        self.credit_ms = 0
+        self.ticked_ms = monotonic_ms()
+
+    def subscribe(self, on_pause: Callable[[int, int], None]) -> None:
+        self._subscribers.append(on_pause)
+
+    def tick(self) -> int:
+        """Tick: announce a pause where there was one. Returns the monotonic time."""
+        now_ms = self._monotonic_ms()
+        gap_ms, self.ticked_ms = now_ms - self.ticked_ms, now_ms
+        if gap_ms > PAUSE_MS:
+            self.credit_ms += gap_ms
+            for on_pause in self._subscribers:
+                on_pause(now_ms, gap_ms)
+        return now_ms
+
+    def notice_pause(self) -> int:
+        now_ms = self._monotonic_ms()
+        return self.tick() if now_ms - self.ticked_ms > PAUSE_MS else now_ms

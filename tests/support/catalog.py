@@ -1,0 +1,84 @@
+"""A catalog with one store, its lease clock and its timer, on a clock that the test moves."""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from poolmuster.model.change import PoolChange
+from poolmuster.model.key import PoolKey
+from poolmuster.model.lease_policy import LeasePolicy
+from poolmuster.model.registration import Pool
+from poolmuster.ports.clock import Clock, LeaseClock
+from poolmuster.ports.store import RegistrationStore
+from poolmuster.registry.change_log import ChangeLog
+from poolmuster.service.catalog import Catalog, Hooks
+from poolmuster.service.expiry import ExpiryTimer
+from poolmuster.service.lease_clock import TickingLeaseClock
+
+POLICY = LeasePolicy(15_000, 5_000)
+
+S = TypeVar("S", bound=RegistrationStore)
+
+
+class CatalogWorld(Generic[S]):
+    """Everything between a store and the list. Use as ``async with``, or by hand without its tasks."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        make_store: Callable[[Clock, LeaseClock, LeasePolicy], S],
+        *,
+        boot_id: str = "boot",
+        history_changes: int = 1000,
+    ) -> None:
+        self.clock = clock
+        self.lease_clock = TickingLeaseClock(clock.monotonic_ms)
+        self.store = make_store(clock, self.lease_clock, POLICY)
+        self.changes: list[PoolChange] = []
+        self.conflicts: list[tuple[PoolKey, tuple[str, ...]]] = []
+        self.woken = 0
+        self.change_log: ChangeLog[Pool] = ChangeLog(history_changes, 1 << 20, clock.monotonic_ms())
+        self.catalog = Catalog(
+            boot_id=boot_id,
+            clock=clock,
+            lease_clock=self.lease_clock,
+            expiry=self.store.expiry,
+            change_log=self.change_log,
+            wake=self._wake,
+            hooks=Hooks(self.changes.append, lambda *conflict: self.conflicts.append(conflict)),
+        )
+        self.timer = ExpiryTimer(clock, self.lease_clock, self.catalog)
+        self.sink = self.catalog.attach(self.store)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def start(self) -> None:
+        """Run the store and the timer."""
+        self.tasks = [asyncio.create_task(self.store.run(self.sink)), asyncio.create_task(self.timer.run())]
+
+    async def stop(self) -> None:
+        """End both."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def tick(self) -> None:
+        """What the timer does, now."""
+        self.catalog.tick(self.lease_clock.tick())
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def listed(self) -> list[str]:
+        """The names of the listed pools."""
+        return [pool.key.dgd_name for pool in self.catalog.pools]
