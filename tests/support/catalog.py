@@ -9,12 +9,12 @@ from poolmuster.model.change import PoolChange
 from poolmuster.model.key import PoolKey
 from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.model.registration import Pool
+from poolmuster.platform.clock import TickingLeaseClock
 from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.service.expiry import ExpiryTimer
-from poolmuster.service.lease_clock import TickingLeaseClock
 
 POLICY = LeasePolicy(15_000, 5_000)
 

@@ -8,12 +8,12 @@ from poolmuster.model.change import ChangeKind, PoolDeregistration
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool, Registration
 from poolmuster.model.source import SourceReason
+from poolmuster.platform.clock import TickingLeaseClock
 from poolmuster.registry.leases import LeaseEvent, LeaseTable
 from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
 from poolmuster.replication.membership import Membership
 from poolmuster.replication.messages import Delta, Snapshot, SyncSummary
 from poolmuster.replication.replica import Replica
-from poolmuster.service.lease_clock import TickingLeaseClock
 from tests.support.leases import PoolLeases, PoolUpdate, apply
 
 if TYPE_CHECKING:

@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol
 
-PAUSE_MS = 1_000
-"""The shortest pause."""
-
 
 class Clock(Protocol):
     """Two clocks of one machine, in whole milliseconds, and a way to wait on the first."""
@@ -26,7 +23,7 @@ class Clock(Protocol):
 class LeaseClock(Protocol):
     """The monotonic clock less the pauses of this process (rule L5).
 
-    One timer ticks it several times a second. Where two ticks lie over `PAUSE_MS` apart the process was stopped, no
+    One timer ticks it several times a second. Where two ticks lie over a second apart the process was stopped, no
     renewal could be received, and the gap is a pause. ``credit_ms`` is the length of all pauses so far, ``ticked_ms``
     the monotonic time of the last tick.
     """

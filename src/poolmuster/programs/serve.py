@@ -21,7 +21,7 @@ from poolmuster.model.change import ChangeKind, PoolChange
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool
 from poolmuster.model.source import is_complete
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.clock import SystemClock, TickingLeaseClock
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.source import Source
 from poolmuster.programs.listener import HEALTH_CONNECTIONS, Listener
@@ -34,7 +34,6 @@ from poolmuster.service.broadcaster import Publisher
 from poolmuster.service.catalog import Catalog, Hooks
 from poolmuster.service.expiry import ExpiryTimer
 from poolmuster.service.instance import Instance, InstanceInfo
-from poolmuster.service.lease_clock import TickingLeaseClock
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
 from poolmuster.sources.peers.store import PeerStore

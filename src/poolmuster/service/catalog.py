@@ -14,7 +14,8 @@ from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal, Rem
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool
 from poolmuster.model.schema import Conflict, LeaseStatus, RouterReplica
-from poolmuster.ports.clock import PAUSE_MS, Clock, LeaseClock
+from poolmuster.platform.clock import PAUSE_MS
+from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.source import Source
 from poolmuster.ports.store import Expiry
 from poolmuster.registry.change_log import ChangeLog

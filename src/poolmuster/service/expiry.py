@@ -2,9 +2,9 @@
 
 import asyncio
 
+from poolmuster.platform.clock import TickingLeaseClock
 from poolmuster.ports.clock import Clock
 from poolmuster.service.catalog import Catalog
-from poolmuster.service.lease_clock import TickingLeaseClock
 
 TICK_MS = 100
 """The longest time between two ticks; a lease that ends earlier brings the tick forward."""

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.ports.clock import PAUSE_MS
-from poolmuster.service.lease_clock import TickingLeaseClock
+from poolmuster.platform.clock import PAUSE_MS, TickingLeaseClock
 
 TICK_MS = 250
 
