@@ -15,6 +15,7 @@ from poolmuster.http.limits import HttpLimits
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.programs.listener import Listener
 from poolmuster.programs.metrics.peers import PeerMetrics
+from poolmuster.programs.metrics.process import ProcessMetrics
 from poolmuster.programs.metrics.table import TableMetrics
 from poolmuster.programs.settings.listen import ListenSettings, OidcSettings
 from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH
@@ -105,6 +106,7 @@ async def test_every_metric_of_the_service_is_documented_with_its_labels(tmp_pat
         assert answer.status == 200
         TableMetrics(service.metrics.registry)
         PeerMetrics(service.metrics.registry)
+        ProcessMetrics(service.metrics.registry)
         Listener(settings, HttpLimits(), service.clock).register_metrics(service.metrics.registry)
         shown = {}
         for family in service.metrics.registry.collect():

@@ -3,8 +3,6 @@
 Series with the label ``cluster`` are made at each scrape from the list as it is, so they leave with their pools.
 """
 
-import gc
-import time
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -46,19 +44,6 @@ class Metrics:
         self.conflicts = Counter(
             "poolmuster_conflicts", "Conflicts of two relays over one pool that began", registry=self.registry
         )
-        self._gc_pause = Histogram(
-            "poolmuster_gc_pause_seconds",
-            "Garbage collections, each of which stops everything",
-            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1),
-            registry=self.registry,
-        )
-        self._gc_started_s = 0.0
-        self._loop_lag = Histogram(
-            "poolmuster_loop_lag_seconds",
-            "How late the event loop was for a timer: what every request waits besides",
-            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0),
-            registry=self.registry,
-        )
 
     def registered(self, created: bool, lag_s: float) -> None:
         """A registration was taken."""
@@ -71,24 +56,6 @@ class Metrics:
     def published(self, lag_ms: int) -> None:
         """All watchers of some changes were woken."""
         self._publish_lag.observe(lag_ms / 1000)
-
-    def loop_was_late(self, lag_s: float) -> None:
-        """A timer of the event loop went off so late."""
-        self._loop_lag.observe(lag_s)
-
-    def watch_gc(self) -> None:
-        """Measure every garbage collection of this process."""
-        gc.callbacks.append(self._on_gc)
-
-    def unwatch_gc(self) -> None:
-        """Stop measuring."""
-        gc.callbacks.remove(self._on_gc)
-
-    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
-            self._gc_started_s = time.perf_counter()
-        else:
-            self._gc_pause.observe(time.perf_counter() - self._gc_started_s)
 
 
 class InstanceCollector(Collector):

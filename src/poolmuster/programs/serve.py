@@ -26,6 +26,7 @@ from poolmuster.ports.clock import Clock
 from poolmuster.ports.source import Source
 from poolmuster.programs.listener import HEALTH_CONNECTIONS, Listener
 from poolmuster.programs.metrics.peers import PeerMetrics
+from poolmuster.programs.metrics.process import ProcessMetrics
 from poolmuster.programs.metrics.table import TableMetrics
 from poolmuster.programs.settings.serve import ServeSettings
 from poolmuster.programs.stores import build_store
@@ -46,7 +47,6 @@ STOP_GRACE_S = 3.8
 """What requests in flight and watchers get at the end; the process is out within five seconds."""
 
 FREEZE_EVERY_S = 1.0
-LOOP_TIMER_S = 0.05
 
 log = structlog.get_logger("poolmuster.serve")
 _levels = logging.getLogger("poolmuster.serve")
@@ -185,7 +185,6 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
         listener.counters,
         listener.rules,
     )
-    metrics.watch_gc()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -194,19 +193,16 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
     tasks: tuple[Callable[[], Awaitable[None]], ...] = (
         *instance.tasks,
         *listener.tasks,
-        functools.partial(_measure_loop, metrics),
+        ProcessMetrics(metrics.registry).run,
         _gc_freeze_loop,
     )
-    try:
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_supervised(task)) for task in tasks]
-            await listener.start()
-            await stop.wait()
-            await _stop(instance, listener, settings.shutdown_delay_s)
-            for each_task in running:
-                each_task.cancel()
-    finally:
-        metrics.unwatch_gc()
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(_supervised(task)) for task in tasks]
+        await listener.start()
+        await stop.wait()
+        await _stop(instance, listener, settings.shutdown_delay_s)
+        for each_task in running:
+            each_task.cancel()
     log.info("Stopped")
 
 
@@ -219,15 +215,6 @@ async def _supervised(task: Callable[[], Awaitable[None]]) -> None:
     except BaseException:
         log.exception("A background task died; this instance ends", task=getattr(task, "__qualname__", str(task)))
         raise
-
-
-async def _measure_loop(metrics: Metrics) -> None:
-    """Say how late timers are. A turn of the event loop that takes long makes them so."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due_s = loop.time() + LOOP_TIMER_S
-        await asyncio.sleep(LOOP_TIMER_S)
-        metrics.loop_was_late(max(0.0, loop.time() - due_s))
 
 
 async def _gc_freeze_loop() -> None:
