@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import structlog
 
@@ -19,6 +18,7 @@ from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import WatchedFiles
 from poolmuster.ports.clock import Clock
 from poolmuster.programs.settings.listen import ListenSettings, OidcSettings, UsageError
+from poolmuster.programs.supervisor import TaskFunction
 
 KEYS_WAIT_S = 3.0
 """A fetch has two seconds; what hangs beyond them must not hold up a start, nor an end."""
@@ -48,7 +48,7 @@ class AuthSetup:
         self.upkeep = FileReloader(kept, clock)
 
     @property
-    def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+    def tasks(self) -> tuple[TaskFunction, ...]:
         """What the supervisor runs."""
         key_sets = () if self.accounts is None else self.accounts.issuers.values()
         return (self.upkeep.run, *(keys.run for keys in key_sets))

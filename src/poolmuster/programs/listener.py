@@ -2,8 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -19,6 +18,7 @@ from poolmuster.ports.clock import Clock
 from poolmuster.programs.auth_setup import AuthSetup
 from poolmuster.programs.metrics.listener import ListenerCollector
 from poolmuster.programs.settings.listen import ANYONE_FLAG, ListenSettings, UsageError
+from poolmuster.programs.supervisor import TaskFunction
 
 HEALTH_CONNECTIONS = 256
 HEALTH_GRACE_S = 0.1
@@ -32,7 +32,7 @@ class CannotListen(Exception):
 
 
 class Listener:
-    """Reads the files that ``settings`` name; `bind`, `put_up` and `start` do the rest.
+    """Reads the files that ``settings`` name; `bind` and `start` do the rest.
 
     Raises `UsageError`, which names the flag that contradicts another, or whose file cannot be used.
     """
@@ -43,9 +43,6 @@ class Listener:
         self._limits = limits
         self._credentials = AuthSetup(settings, clock)
         self._servers: list[HttpServer] = []
-        self._apps: tuple[ASGIApp, ...] = ()
-        self._instance = ""
-        self._headers: Callable[[], Headers] = list
         self.counters = HttpCounters()
         self.refusals = AuthFailureLog(clock)
         self.rules = AccessPolicy(
@@ -60,24 +57,20 @@ class Listener:
         registry.register(ListenerCollector(self.refusals.counts, self.counters, self._credentials))
 
     def bind(self) -> None:
-        """Take the addresses. Raises `CannotListen`; and `UsageError` where what was taken for loopback is not."""
+        """Bind the addresses. Raises `CannotListen`, and `UsageError` if an address that must be loopback is not."""
+        settings = self._settings
         try:
-            self._bind()
+            sockets = _bind("--listen", settings.listen)
+            self._servers.append(HttpServer(sockets, self._limits, self._credentials.tls, self.counters))
+            if settings.health_listen is not None:
+                sockets = _bind("--health-listen", settings.health_listen)
+                self._servers.append(HttpServer(sockets, HEALTH_LIMITS))
+            if settings.loopback_only:
+                self._check_loopback()
         except (CannotListen, UsageError):
             for server in self._servers:
                 server.release()
             raise
-
-    def _bind(self) -> None:
-        settings = self._settings
-        self._servers.append(
-            HttpServer(_bind("--listen", settings.listen), self._limits, self._credentials.tls, self.counters)
-        )
-        if settings.health_listen is not None:
-            sockets = _bind("--health-listen", settings.health_listen)
-            self._servers.append(HttpServer(sockets, HEALTH_LIMITS))
-        if settings.loopback_only:
-            self._check_loopback()
 
     def _check_loopback(self) -> None:
         """A name may mean anything to the resolver: what was bound is what counts."""
@@ -88,32 +81,27 @@ class Listener:
                     f"machines, and no credentials are set: pass --auth-tokens FILE, or let anyone in by {ANYONE_FLAG}"
                 )
 
-    def mount(self, app: ASGIApp, health_app: ASGIApp, instance: str, headers: Callable[[], Headers] = list) -> None:
-        """What is to be served, by the run that is called ``instance``. ``headers`` is as for `HttpServer.start`."""
-        self._apps = (app, health_app)
-        self._instance = instance
-        self._headers = headers
+    async def start(
+        self, app: ASGIApp, health_app: ASGIApp, instance: str, headers: Callable[[], Headers] = list
+    ) -> None:
+        """Serve, once the `tasks`, which must run already, have fetched the keys that authentication needs.
 
-    async def start(self) -> None:
-        """Listen, once the `tasks`, which have to run already, know whatever it takes to tell who asks."""
+        ``instance`` is the id of this run for the log, ``headers`` is as for `HttpServer.start`.
+        """
         await self._credentials.wait_keys()
-        for server, app in zip(self._servers, self._apps, strict=False):
-            await server.start(app, self._headers)
-        self._log_startup()
-
-    def _log_startup(self) -> None:
-        """Tell the log where this program listens, and what is open to anybody."""
+        for server, served in zip(self._servers, (app, health_app), strict=False):
+            await server.start(served, headers)
         settings = self._settings
         for server, what in zip(self._servers, ("everything", "health"), strict=False):
             for address in server.addresses:
-                log.info("Listening", address=str(address), what=what, instance=self._instance)
+                log.info("Listening", address=str(address), what=what, instance=instance)
         if settings.allow_anonymous and not settings.listen.is_loopback:
             log.warning("Anyone who can reach this address may do anything here: --allow-anonymous is set")
         if settings.auth_tokens is not None and settings.tls_cert_path is None and not settings.listen.is_loopback:
             log.warning("Tokens cross the network in the clear: --tls-cert-path is not set")
 
     @property
-    def tasks(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+    def tasks(self) -> tuple[TaskFunction, ...]:
         """What the supervisor runs."""
         return (*(server.run for server in self._servers), self.refusals.run, *self._credentials.tasks)
 

@@ -1,14 +1,7 @@
-"""The program ``poolmuster serve``: parts put together, tasks supervised, an orderly end."""
+"""The program ``poolmuster serve``: first the functions that build an instance, then those that run it."""
 
-import asyncio
-import contextlib
 import functools
-import gc
 import logging
-import resource
-import secrets
-import signal
-from collections.abc import Awaitable, Callable
 
 import msgspec
 import structlog
@@ -30,6 +23,7 @@ from poolmuster.programs.metrics.process import ProcessMetrics
 from poolmuster.programs.metrics.table import TableMetrics
 from poolmuster.programs.settings.serve import ServeSettings
 from poolmuster.programs.stores import build_store
+from poolmuster.programs.supervisor import StopStep, Supervisor, TaskFunction, gc_freeze_loop
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.broadcaster import Publisher
 from poolmuster.service.catalog import Catalog, Hooks
@@ -40,21 +34,14 @@ from poolmuster.service.views import Views
 from poolmuster.sources.peers.store import PeerStore
 from poolmuster.sources.routers import StaticRouters
 
-SPARE_FILES = 256
-"""Open files beside connections: the listeners, the log, what a library opens for a moment."""
-
 STOP_GRACE_S = 3.8
-"""What requests in flight and watchers get at the end; the process is out within five seconds."""
+"""How long requests in flight and watchers have at the end."""
 
-FREEZE_EVERY_S = 1.0
+STOP_LIMIT_MS = 4_750
+"""From the end of ``--shutdown-delay-secs`` to the end of the last stop step; see `relay.STOP_LIMIT_MS`."""
 
 log = structlog.get_logger("poolmuster.serve")
 _levels = logging.getLogger("poolmuster.serve")
-
-
-def new_boot_id() -> str:
-    """A name for one life of this process, unlike any other's."""
-    return secrets.token_hex(6)
 
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
@@ -137,42 +124,25 @@ def _log_change(change: PoolChange) -> None:
 def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises `CannotListen` where the address is not to be had; `UsageError` and `StoreConfigError` before it is tried.
+    Raises `CannotListen` if an address cannot be bound; before that, `UsageError` and `StoreConfigError`.
     """
-    spare_files = SPARE_FILES + (HEALTH_CONNECTIONS if settings.listen.health_listen is not None else 0)
-    wanted_files = settings.limits.connections + spare_files
-    granted_files = raise_file_limit(wanted_files)
-    if granted_files < wanted_files:
-        log.warning(
-            "This process may open fewer files than --limit-connections needs; it takes fewer connections",
-            needed=wanted_files,
-            allowed=granted_files,
-        )
-    # Files are needed for more than connections: whoever could take the last one would keep credentials from being
-    # read again.
-    connections = max(1, min(settings.limits.connections, granted_files - spare_files))
-    metrics = Metrics()
     clock = SystemClock()
+    supervisor = Supervisor("serve", clock)
+    health_connections = HEALTH_CONNECTIONS if settings.listen.health_listen is not None else 0
+    connections = supervisor.limit_connections(settings.limits.connections, health_connections)
+    metrics = Metrics()
     http_limits = msgspec.structs.replace(settings.limits.http, connections=connections)
     listener = Listener(settings.listen, http_limits, clock)
-    instance = build_instance(settings, clock, metrics, new_boot_id())
+    instance = build_instance(settings, clock, metrics, supervisor.boot_id)
     listener.register_metrics(metrics.registry)
     listener.bind()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, instance, metrics, listener))
+    main = functools.partial(_serve, supervisor, settings, instance, metrics, listener)
+    supervisor.run(main, loop_factory=uvloop.new_event_loop)
 
 
-def raise_file_limit(wanted: int) -> int:
-    """Let this process have ``wanted`` open files, as far as it may without privileges. Returns how many it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most
-
-
-async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, listener: Listener) -> None:
+async def _serve(
+    supervisor: Supervisor, settings: ServeSettings, instance: Instance, metrics: Metrics, listener: Listener
+) -> None:
     limits = settings.limits
     apps = build_apps(
         instance,
@@ -185,58 +155,27 @@ async def _serve(settings: ServeSettings, instance: Instance, metrics: Metrics, 
         listener.counters,
         listener.rules,
     )
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    listener.mount(apps.main, apps.health, instance.info.boot_id, service_headers(instance))
-    tasks: tuple[Callable[[], Awaitable[None]], ...] = (
+    start = functools.partial(listener.start, apps.main, apps.health, instance.info.boot_id, service_headers(instance))
+    tasks: list[TaskFunction] = [
         *instance.tasks,
         *listener.tasks,
         ProcessMetrics(metrics.registry).run,
-        _gc_freeze_loop,
-    )
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_supervised(task)) for task in tasks]
-        await listener.start()
-        await stop.wait()
-        await _stop(instance, listener, settings.shutdown_delay_s)
-        for each_task in running:
-            each_task.cancel()
-    log.info("Stopped")
+        gc_freeze_loop,
+    ]
+    delay_s = settings.shutdown_delay_s
+    stop_steps = _stop_steps(instance, listener, delay_s)
+    await supervisor.supervise(tasks, start=start, stop_steps=stop_steps, delay_s=delay_s)
 
 
-async def _supervised(task: Callable[[], Awaitable[None]]) -> None:
-    """Run one background task. If it dies the group ends, and with it the process: half a service is none."""
-    try:
-        await task()
-    except asyncio.CancelledError:
-        raise
-    except BaseException:
-        log.exception("A background task died; this instance ends", task=getattr(task, "__qualname__", str(task)))
-        raise
+def _stop_steps(instance: Instance, listener: Listener, delay_s: float) -> tuple[StopStep, StopStep]:
+    async def drain() -> None:
+        instance.stop()
+        listener.drain()
+        await instance.clock.sleep_ms(delay_s * 1000)
 
-
-async def _gc_freeze_loop() -> None:
-    """Take what lives on out of the garbage collector's sight, every second.
-
-    A full collection stops everything: for 40 ms with 1,300 watchers that came since the last, as each is 59 objects.
-    Pools, connections and watchers are freed by their reference counts alone (no cycle was found after thousands of
-    each had come and gone), so nothing is lost by freezing them. Young cycles, such as an exception that its own
-    traceback holds, are collected before.
-    """
-    gc.collect()
-    while True:
-        gc.freeze()
-        await asyncio.sleep(FREEZE_EVERY_S)
-        gc.collect(1)
-
-
-async def _stop(instance: Instance, listener: Listener, delay_s: float) -> None:
-    log.info("Stopping", delay_s=delay_s)
-    instance.stop()
-    listener.drain()
-    await asyncio.sleep(delay_s)
-    instance.close_streams()
-    with contextlib.suppress(asyncio.CancelledError):
+    async def close() -> None:
+        instance.close_streams()
         await listener.stop(STOP_GRACE_S)
+
+    ends_by_ms = delay_s * 1000 + STOP_LIMIT_MS
+    return StopStep(drain, ends_by_ms), StopStep(close, ends_by_ms)

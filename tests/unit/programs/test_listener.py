@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from starlette.routing import Router
 
 from poolmuster.auth.jwks import KeySet
 from poolmuster.http.limits import HttpLimits
@@ -86,7 +87,7 @@ async def test_nobody_is_listened_to_before_keys_were_fetched(tmp_path: Path, mo
     tokens.write_text("# nobody")
     oidc = OidcSettings(issuers=((keys.issuer, "https://issuer.example/keys"),))
     listener = Listener(ListenSettings(auth_tokens=str(tokens), oidc=oidc), HttpLimits(), ManualClock())
-    starting = asyncio.create_task(listener.start())
+    starting = asyncio.create_task(listener.start(Router(), Router(), "boot"))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not starting.done()
