@@ -6,9 +6,9 @@
 
 import argparse
 import asyncio
-import signal
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,10 +22,13 @@ from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.limits import HttpLimits
 from poolmuster.http.server import HttpServer, bind
 from poolmuster.model.errors import InvalidInput, NotFound
+from poolmuster.platform.clock import SystemClock
+from poolmuster.programs.supervisor import StopStep, Supervisor
 
 BODY_LIMIT_BYTES = 1024 * 1024
 WORD_S = 0.05
 STOP_GRACE_S = 1.0
+STOP_LIMIT_MS = 4_000
 
 
 class Message(msgspec.Struct):
@@ -123,17 +126,12 @@ def model_server_app(models: list[str], context_window: int) -> ASGIApp:
     return ErrorMiddleware(Router(routes, redirect_slashes=False, default=_no_such_path), loopback_only=True)
 
 
-async def serve(app: ASGIApp, port: int) -> None:
+def serve(app: ASGIApp, port: int) -> None:
     """Serve on the loopback address until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    supervisor = Supervisor("demo", SystemClock())
     server = HttpServer(bind("127.0.0.1", port), HttpLimits(connections=1000))
-    await server.start(app)
-    sweeping = asyncio.create_task(server.run())
-    await stop.wait()
-    await server.stop(STOP_GRACE_S)
-    sweeping.cancel()
+    stop_steps = (StopStep(partial(server.stop, STOP_GRACE_S), STOP_LIMIT_MS),)
+    supervisor.run(partial(supervisor.supervise, [server.run], start=partial(server.start, app), stop_steps=stop_steps))
 
 
 def main() -> None:
@@ -143,7 +141,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", required=True, help="id of a model to list; repeatable")
     parser.add_argument("--context-window", type=int, default=131072, help="in tokens")
     arguments = parser.parse_args()
-    asyncio.run(serve(model_server_app(arguments.model, arguments.context_window), arguments.port))
+    serve(model_server_app(arguments.model, arguments.context_window), arguments.port)
 
 
 if __name__ == "__main__":
