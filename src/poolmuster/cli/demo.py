@@ -16,7 +16,7 @@ from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
 from poolmuster.cli.values import POSITIVE_SECONDS
 from poolmuster.client import AsyncClient
-from poolmuster.demo.plan import DemoPlan, make_plan, relay_name, server_name, suggestions
+from poolmuster.demo.plan import DemoPlan, make_plan, suggestions
 from poolmuster.demo.processes import ChildProcess, ProcessGroup
 from poolmuster.model.errors import PoolmusterError
 
@@ -42,8 +42,8 @@ async def _demo(for_s: float | None) -> int:
     async with ProcessGroup(announce.on_exit) as children:
         await children.start(SERVICE, "poolmuster", plan.service_arguments)
         for pool in plan.pools:
-            await children.start(server_name(pool), MODEL_SERVER, pool.model_server_arguments)
-            await children.start(relay_name(pool), "poolmuster", pool.relay_arguments(plan.service_url))
+            await children.start(pool.server_name, MODEL_SERVER, pool.model_server_arguments)
+            await children.start(pool.relay_name, "poolmuster", pool.relay_arguments(plan.service_url))
         if not await _is_up(plan, children, stop):
             return ExitCode.GOOD if stop.is_set() else _cannot_start(children.all[SERVICE])
         announce.start(children)
@@ -54,7 +54,7 @@ async def _demo(for_s: float | None) -> int:
             await asyncio.wait((showing, ending), timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
             # The relays leave first, while there is someone to show that their pools go at once.
-            await children.stop([relay_name(pool) for pool in plan.pools])
+            await children.stop([pool.relay_name for pool in plan.pools])
             await asyncio.sleep(LAST_LOOK_S)
             showing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -95,8 +95,8 @@ class Announcer:
         lines = ["These run now, each a process of its own:", ""]
         urls = {SERVICE: self._plan.service_url}
         for pool in self._plan.pools:
-            urls[server_name(pool)] = pool.frontend_url
-            urls[relay_name(pool)] = f"http://127.0.0.1:{pool.relay_port}/status"
+            urls[pool.server_name] = pool.frontend_url
+            urls[pool.relay_name] = f"http://127.0.0.1:{pool.relay_port}/status"
         width = max(map(len, children.all))
         lines += [f"  {name:<{width}}  pid {child.pid:<8} {urls[name]}" for name, child in children.all.items()]
         lines += ["", f"What they log is in {children.folder}/ until the demo ends. To try in another terminal:", ""]
@@ -110,9 +110,9 @@ class Announcer:
         """A child ended by itself, or somebody ended it."""
         self._say(f"{'died' if child.failed else 'ended':<10}{child.name} (pid {child.pid}) {child.ending}")
         for pool in self._plan.pools:
-            if child.name == relay_name(pool):
+            if child.name == pool.relay_name:
                 self._say_again(f"{program()} {shlex.join(pool.relay_arguments(self._plan.service_url))}")
-            if child.name == server_name(pool):
+            if child.name == pool.server_name:
                 arguments = shlex.join(["-m", MODEL_SERVER, *pool.model_server_arguments])
                 self._say_again(f"{shlex.quote(from_here(sys.executable))} {arguments}")
 

@@ -4,7 +4,7 @@ import json
 import shlex
 import socket
 from collections.abc import Iterator
-from typing import Self
+from contextlib import ExitStack
 
 import msgspec
 
@@ -30,6 +30,14 @@ class DemoPool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return f"{self.cluster_id}/{self.namespace}/{self.name}"
+
+    @property
+    def relay_name(self) -> str:
+        return f"relay of {self.name}"
+
+    @property
+    def server_name(self) -> str:
+        return f"model server of {self.name}"
 
     @property
     def frontend_url(self) -> str:
@@ -74,8 +82,8 @@ class DemoPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_plan() -> DemoPlan:
     """A plan on ports that are free now: the usual ones where they are."""
-    with _Ports() as ports:
-        service_port = ports.take(SERVICE_PORT)
+    with ExitStack() as held:
+        service_port = _take_port(held, SERVICE_PORT)
         pools = (
             DemoPool(
                 cluster_id="us-east-1-demo",
@@ -84,8 +92,8 @@ def make_plan() -> DemoPlan:
                 model="meta-llama/Llama-3.3-70B-Instruct",
                 alias="llama-70b",
                 context_window=131_072,
-                model_port=ports.take(MODEL_PORTS),
-                relay_port=ports.take(RELAY_PORTS),
+                model_port=_take_port(held, MODEL_PORTS),
+                relay_port=_take_port(held, RELAY_PORTS),
             ),
             DemoPool(
                 cluster_id="eu-west-1-demo",
@@ -94,38 +102,25 @@ def make_plan() -> DemoPlan:
                 model="Qwen/Qwen3-32B",
                 alias="qwen-32b",
                 context_window=40_960,
-                model_port=ports.take(MODEL_PORTS + 1),
-                relay_port=ports.take(RELAY_PORTS + 1),
+                model_port=_take_port(held, MODEL_PORTS + 1),
+                relay_port=_take_port(held, RELAY_PORTS + 1),
             ),
         )
     return DemoPlan(service_port=service_port, pools=pools)
 
 
-class _Ports:
-    """Free ports, held until all are chosen, so that no two are the same."""
-
-    def __init__(self) -> None:
-        self._held: list[socket.socket] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for each in self._held:
-            each.close()
-
-    def take(self, preferred: int) -> int:
-        for port in (preferred, 0):
-            held = socket.socket()
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._held.append(held)
-            try:
-                held.bind((HOST, port))
-            except OSError:
-                continue
-            taken: int = held.getsockname()[1]
-            return taken
-        raise OSError("no port is free")
+def _take_port(held: ExitStack, preferred: int) -> int:
+    """A free port: ``preferred`` if it is free. ``held`` keeps it bound, so that the next call returns another."""
+    for port in (preferred, 0):
+        bound = held.enter_context(socket.socket())
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((HOST, port))
+        except OSError:
+            continue
+        taken: int = bound.getsockname()[1]
+        return taken
+    raise OSError("no port is free")
 
 
 def suggestions(plan: DemoPlan, pids: dict[str, int], program: str) -> Iterator[tuple[str, str]]:
@@ -144,16 +139,6 @@ def suggestions(plan: DemoPlan, pids: dict[str, int], program: str) -> Iterator[
         "a chat with a pool's server",
         f"curl -sN {first.frontend_url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(chat)}",
     )
-    yield "a relay dies: its pool expires one lease after", f"kill -9 {pids[relay_name(first)]}"
-    yield "a relay stops: its pool leaves at once", f"kill {pids[relay_name(second)]}"
-    yield "a model server dies: its relay, if it still runs, notices", f"kill -9 {pids[server_name(second)]}"
-
-
-def relay_name(pool: DemoPool) -> str:
-    """The name of a pool's relay among the children."""
-    return f"relay of {pool.name}"
-
-
-def server_name(pool: DemoPool) -> str:
-    """The name of a pool's model server among the children."""
-    return f"model server of {pool.name}"
+    yield "a relay dies: its pool expires one lease after", f"kill -9 {pids[first.relay_name]}"
+    yield "a relay stops: its pool leaves at once", f"kill {pids[second.relay_name]}"
+    yield "a model server dies: its relay, if it still runs, notices", f"kill -9 {pids[second.server_name]}"

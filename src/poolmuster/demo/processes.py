@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 STOP_LIMIT_S = 6.0
@@ -82,9 +81,7 @@ class ProcessGroup:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop(list(self.all))
         self._folder.cleanup()
 
