@@ -66,10 +66,6 @@ class InstanceCollector(Collector):
         self._counters = counters
         self._streams = streams
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: with no description the registry does not collect at registration."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         """The gauges and counters."""
         catalog = self._instance.catalog

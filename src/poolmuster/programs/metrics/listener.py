@@ -22,10 +22,6 @@ class ListenerCollector(Collector):
         self._counters = counters
         self._credentials = credentials
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: with no description the registry does not collect at registration."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         """The gauges and counters."""
         refusals = CounterMetricFamily("poolmuster_auth_refusals", "Requests refused, by reason", labels=["reason"])
