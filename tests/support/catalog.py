@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from poolmuster.model.change import PoolChange
 from poolmuster.model.key import PoolKey
@@ -13,12 +13,38 @@ from poolmuster.platform.clock import TickingLeaseClock
 from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.registry.change_log import ChangeLog
-from poolmuster.service.catalog import Catalog, Hooks
+from poolmuster.service.catalog import Catalog
 from poolmuster.service.expiry import ExpiryTimer
 
 POLICY = LeasePolicy(15_000, 5_000)
 
 S = TypeVar("S", bound=RegistrationStore)
+
+
+class RecordingLog(ChangeLog[Pool]):
+    """Keeps every change in a list as well."""
+
+    def __init__(self, limit_changes: int, now_ms: int, changes: list[PoolChange]) -> None:
+        super().__init__(limit_changes, 1 << 20, now_ms)
+        self._all = changes
+
+    def append(self, change: PoolChange) -> None:
+        super().append(change)
+        self._all.append(change)
+
+
+class RecordingCatalog(Catalog):
+    """Keeps every conflict that it reports in a list as well."""
+
+    def __init__(self, conflicts: list[tuple[PoolKey, tuple[str, ...]]], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._reported = conflicts
+
+    def _report_conflicts(self) -> None:
+        for key in self.leases.new_conflicts:
+            span = self.leases.conflict(key, self._clock.monotonic_ms())
+            self._reported.append((key, span.relay_ids if span else ()))
+        super()._report_conflicts()
 
 
 class CatalogWorld(Generic[S]):
@@ -38,15 +64,15 @@ class CatalogWorld(Generic[S]):
         self.changes: list[PoolChange] = []
         self.conflicts: list[tuple[PoolKey, tuple[str, ...]]] = []
         self.woken = 0
-        self.change_log: ChangeLog[Pool] = ChangeLog(history_changes, 1 << 20, clock.monotonic_ms())
-        self.catalog = Catalog(
+        self.change_log = RecordingLog(history_changes, clock.monotonic_ms(), self.changes)
+        self.catalog = RecordingCatalog(
+            self.conflicts,
             boot_id=boot_id,
             clock=clock,
             lease_clock=self.lease_clock,
             expiry=self.store.expiry,
             change_log=self.change_log,
             wake=self._wake,
-            hooks=Hooks(self.changes.append, lambda *conflict: self.conflicts.append(conflict)),
         )
         self.timer = ExpiryTimer(clock, self.lease_clock, self.catalog)
         self.sink = self.catalog.attach(self.store)

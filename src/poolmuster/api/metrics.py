@@ -12,7 +12,6 @@ from prometheus_client.registry import Collector
 
 from poolmuster.api.registration_metrics import RegistrationCounter
 from poolmuster.http.limits import HttpCounters
-from poolmuster.model.change import PoolChange
 from poolmuster.service.instance import Instance
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -38,20 +37,10 @@ class Metrics:
         self.watch_resets = Counter(
             "poolmuster_watch_resets", "Watchers too slow for the history, which got a snapshot", registry=self.registry
         )
-        self._changes = Counter(
-            "poolmuster_changes", "Changes of the list by kind and cause", ["kind", "cause"], registry=self.registry
-        )
-        self.conflicts = Counter(
-            "poolmuster_conflicts", "Conflicts of two relays over one pool that began", registry=self.registry
-        )
 
     def registered(self, created: bool, lag_s: float) -> None:
         """A registration was taken."""
         self._registrations.add(created, lag_s)
-
-    def changed(self, change: PoolChange) -> None:
-        """The list changed."""
-        self._changes.labels(change.kind.value, change.removal.cause.value if change.removal else "").inc()
 
     def published(self, lag_ms: int) -> None:
         """All watchers of some changes were woken."""
@@ -92,7 +81,19 @@ class InstanceCollector(Collector):
             yield GaugeMetricFamily(name, text, float(value))
         for name, bound in self._instance.info.limits.items():
             yield GaugeMetricFamily(f"poolmuster_limit_{name}", f"The bound --limit-{name.replace('_', '-')}", bound)
+        yield CounterMetricFamily(
+            "poolmuster_conflicts", "Conflicts of two relays over one pool that began", catalog.conflicts_begun
+        )
+        yield self._changes()
         yield self._refusals()
+
+    def _changes(self) -> Metric:
+        changes = CounterMetricFamily(
+            "poolmuster_changes", "Changes of the list by kind and cause", labels=["kind", "cause"]
+        )
+        for (kind, cause), count in self._instance.catalog.change_log.counts.items():
+            changes.add_metric([kind.value, "" if cause is None else cause.value], count)
+        return changes
 
     def _pools(self) -> Metric:
         pools = GaugeMetricFamily("poolmuster_pools", "Listed pools by cluster", labels=["cluster"])

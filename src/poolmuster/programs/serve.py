@@ -1,7 +1,6 @@
 """The program ``poolmuster serve``: first the functions that build an instance, then those that run it."""
 
 import functools
-import logging
 
 import msgspec
 import structlog
@@ -10,10 +9,7 @@ import uvloop
 from poolmuster import __version__
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.routes import ApiLimits, build_apps, service_headers
-from poolmuster.model.change import ChangeKind, PoolChange
-from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool
-from poolmuster.model.source import is_complete
 from poolmuster.platform.clock import SystemClock, TickingLeaseClock
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.source import Source
@@ -26,7 +22,7 @@ from poolmuster.programs.stores import build_store
 from poolmuster.programs.supervisor import StopStep, Supervisor, TaskFunction, gc_freeze_loop
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.service.broadcaster import Publisher
-from poolmuster.service.catalog import Catalog, Hooks
+from poolmuster.service.catalog import Catalog
 from poolmuster.service.expiry import ExpiryTimer
 from poolmuster.service.instance import Instance, InstanceInfo
 from poolmuster.service.registrar import Registrar
@@ -41,7 +37,6 @@ STOP_LIMIT_MS = 4_750
 """From the end of ``--shutdown-delay-secs`` to the end of the last stop step; see `relay.STOP_LIMIT_MS`."""
 
 log = structlog.get_logger("poolmuster.serve")
-_levels = logging.getLogger("poolmuster.serve")
 
 
 def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot_id: str) -> Instance:
@@ -65,7 +60,6 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         expiry=store.expiry,
         change_log=change_log,
         wake=publisher.wake,
-        hooks=_hooks(metrics),
     )
     sources: tuple[Source, ...] = (store, StaticRouters(settings.routers))
     return Instance(
@@ -95,30 +89,6 @@ def _facts(settings: ServeSettings, clock: Clock, boot_id: str) -> InstanceInfo:
         policy=settings.policy,
         limits={name: getattr(limits, name) for name in limits.__struct_fields__},
     )
-
-
-def _hooks(metrics: Metrics) -> Hooks:
-    def on_change(change: PoolChange) -> None:
-        metrics.changed(change)
-        _log_change(change)
-
-    def on_conflict(key: PoolKey, relay_ids: tuple[str, ...]) -> None:
-        metrics.conflicts.inc()
-        log.warning("Relays register one pool in turn", pool=str(key), relay_ids=list(relay_ids))
-
-    return Hooks(on_change, on_conflict)
-
-
-def _log_change(change: PoolChange) -> None:
-    if change.kind is ChangeKind.COMPLETENESS:
-        complete = is_complete(change.sources)
-        why = {source.name: source.reason for source in change.sources if source.reason}
-        log.info("The list is complete" if complete else "The list is not complete", sources=why)
-    elif change.record is not None and _levels.isEnabledFor(logging.DEBUG):
-        # Asked first: ten thousand leases may end at once, and putting a line together that nobody reads takes 10 us.
-        removal = change.removal
-        details = {"cause": removal.cause, "reason": removal.reason} if removal else {}
-        log.debug("The list changed", kind=change.kind, pool=str(change.record.key), **details)
 
 
 def serve(settings: ServeSettings) -> None:

@@ -3,11 +3,11 @@
 A watcher's position in it is a number. It can resume from there as long as every later change is still held.
 """
 
-from collections import deque
+from collections import Counter, deque
 from itertools import islice
 from typing import Any, Generic
 
-from poolmuster.model.change import Change
+from poolmuster.model.change import Change, ChangeKind, RemovalCause
 from poolmuster.registry.updates import R
 
 OVERHEAD_BYTES = 256
@@ -29,6 +29,8 @@ class ChangeLog(Generic[R]):
         self.number = 0
         self.size_bytes = 0
         self.known_since_ms = now_ms
+        self.counts: Counter[tuple[ChangeKind, RemovalCause | None]] = Counter()
+        """All changes of this boot by kind and cause."""
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -42,6 +44,7 @@ class ChangeLog(Generic[R]):
         """Add the next change, whose number is one above the latest, and drop what no longer fits."""
         self._changes.append(change)
         self.number = change.number
+        self.counts[change.kind, None if change.removal is None else change.removal.cause] += 1
         self.size_bytes += change_bytes(change)
         while len(self._changes) > self._limit_changes or self.size_bytes > self._limit_bytes:
             oldest = self._changes.popleft()

@@ -5,10 +5,12 @@ It is the one writer of the list. Live registrations and placements are the inpu
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal, RemovalCause
 from poolmuster.model.key import PoolKey
@@ -27,17 +29,13 @@ from poolmuster.registry.updates import Placements, SourceUpdate
 from poolmuster.service.completeness import Completeness, MonitoredSource, SourceMonitor
 from poolmuster.service.removals import Removals
 
+log = structlog.get_logger("poolmuster.catalog")
+_levels = logging.getLogger("poolmuster.catalog")
+
 APPLY_BATCH = 100
 """How many renewals, deregistrations, placements or ends of leases are applied in one turn of the event loop."""
 
 EVICT_EVERY_MS = 60_000
-
-
-class Hooks(msgspec.Struct):
-    """For metrics and logs; each is called at once and must be quick."""
-
-    on_change: Callable[[PoolChange], None]
-    on_conflict: Callable[[PoolKey, tuple[str, ...]], None]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +106,6 @@ class Catalog:
         expiry: Expiry,
         change_log: ChangeLog[Pool],
         wake: Callable[[], None],
-        hooks: Hooks,
         has_topology: bool = False,
     ) -> None:
         self.boot_id = boot_id
@@ -116,7 +113,6 @@ class Catalog:
         self._lease_clock = lease_clock
         self._continuous = expiry is Expiry.CONTINUOUS
         self._wake = wake
-        self._hooks = hooks
         self.change_log = change_log
         self.pools: RecordList[Pool] = RecordList()
         self.leases: LeaseTable[PoolKey, Pool] = LeaseTable(lambda key: key.cluster_id)
@@ -125,6 +121,7 @@ class Catalog:
         self._sinks: list[CatalogSink] = []
         self._removals = Removals()
         self._evicted_ms = clock.monotonic_ms()
+        self.conflicts_begun = 0
         self.routers: tuple[RouterReplica, ...] = ()
         self.on_overdue: Callable[[], None] = lambda: None
         """Called by an answer that found the timer late."""
@@ -223,13 +220,18 @@ class Catalog:
 
     def _append(self, change: PoolChange) -> None:
         self.change_log.append(change)
-        self._hooks.on_change(change)
+        # Asked first: ten thousand leases may end at once, and to make a line costs 10 us.
+        if change.kind is not ChangeKind.COMPLETENESS and _levels.isEnabledFor(logging.DEBUG):
+            record, removal = change.after or change.before, change.removal
+            details = {"cause": removal.cause, "reason": removal.reason} if removal else {}
+            log.debug("list changed", kind=change.kind, pool=str(record.key) if record else "", **details)
 
     def _report_conflicts(self) -> None:
         now_ms = self._clock.monotonic_ms()
         for key in self.leases.new_conflicts:
             span = self.leases.conflict(key, now_ms)
-            self._hooks.on_conflict(key, span.relay_ids if span else ())
+            self.conflicts_begun += 1
+            log.warning("relays register one pool in turn", pool=str(key), relay_ids=span.relay_ids if span else ())
         self.leases.new_conflicts.clear()
 
     def _on_pause(self, ended_ms: int, length_ms: int) -> None:
@@ -257,15 +259,18 @@ class Catalog:
     def refresh(self) -> None:
         """Ask the sources for their statuses; watchers get an event where the difference matters."""
         if self._monitor.refresh():
+            value = self._monitor.value
             self._append(
                 Change(
                     number=self.change_log.number + 1,
                     kind=ChangeKind.COMPLETENESS,
                     at_ms=self._clock.wall_ms(),
                     monotonic_ms=self._clock.monotonic_ms(),
-                    sources=self._monitor.value.sources,
+                    sources=value.sources,
                 )
             )
+            reasons = {source.name: source.reason for source in value.sources if source.reason}
+            log.info("list complete" if value.complete else "list incomplete", sources=reasons)
             self._wake()
 
     def completeness(self) -> Completeness:
