@@ -16,7 +16,6 @@ import msgspec
 from yarl import URL
 
 from poolmuster.client.errors import InvalidResponse, Unreachable, error_of
-from poolmuster.client.reading import read_body
 from poolmuster.client.responses import ApiResponse, Document, PoolList, RegisterResult, read_pool_list
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import Session, call_timeout, proxy_of
@@ -24,6 +23,7 @@ from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import Unauthenticated
 from poolmuster.model.key import PoolKey
 from poolmuster.model.schema import RouterReplica
+from poolmuster.platform.ndjson import SizeLimitExceeded, read_body
 from poolmuster.platform.net_errors import reason_of
 
 ERROR_LIMIT_BYTES = 256 * 1024
@@ -210,10 +210,10 @@ class DiscoveryApi:
         return said and self.url.startswith("http:") and b"HTTPS" in raw
 
     async def _read(self, response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-        body = await read_body(response, limit_bytes)
-        if body is None:
-            raise self._bad(f"its answer is over {limit_bytes} bytes")
-        return body
+        try:
+            return await read_body(response, limit_bytes)
+        except SizeLimitExceeded as error:
+            raise self._bad(f"its answer is {error}") from error
 
     def _object(self, raw: bytes) -> Document:
         try:

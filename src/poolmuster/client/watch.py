@@ -6,8 +6,9 @@ from typing import Protocol
 
 import msgspec
 
+from poolmuster.client.errors import InvalidResponse
 from poolmuster.client.events import Event, read_event
-from poolmuster.client.lines import LineSplitter
+from poolmuster.platform.ndjson import LineSplitter, SizeLimitExceeded
 
 PROGRESS_BYTES = 4096
 """A long line that still arrives is a sign of life, but a byte now and then is not."""
@@ -40,7 +41,10 @@ async def read_events(
     splitter = LineSplitter(limit_bytes)
     unheard_bytes = 0
     async for chunk in chunks:
-        lines = splitter.feed(chunk)
+        try:
+            lines = list(splitter.feed(chunk))
+        except SizeLimitExceeded as error:
+            raise InvalidResponse(f"A line of the watch is {error}.") from error
         unheard_bytes += len(chunk)
         if lines or unheard_bytes >= PROGRESS_BYTES:
             unheard_bytes = 0

@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from poolmuster.client.reading import read_body
 from poolmuster.model.change import DeregistrationReason
+from poolmuster.platform.ndjson import SizeLimitExceeded, read_body
 from poolmuster.platform.net_errors import reason_of
 from poolmuster.relay.health import Finding, Healthy, ServedModel, Unhealthy
 
@@ -114,14 +114,16 @@ class Prober:
                 # Only the status matters. A short body is read so that the connection can be kept; for one that may
                 # never end nobody waits.
                 if response.content_length is not None and response.content_length <= STATUS_BODY_LIMIT_BYTES:
-                    await read_body(response, STATUS_BODY_LIMIT_BYTES)
+                    await response.read()
                 else:
                     response.close()
                 return response.status, b""
-            content = await read_body(response, BODY_LIMIT_BYTES)
-        if content is None:
-            raise _Unfit(DeregistrationReason.FRONTEND_UNHEALTHY, f"{path} answered more than {BODY_LIMIT_BYTES} bytes")
-        return HTTP_OK, content
+            try:
+                return HTTP_OK, await read_body(response, BODY_LIMIT_BYTES)
+            except SizeLimitExceeded as error:
+                raise _Unfit(
+                    DeregistrationReason.FRONTEND_UNHEALTHY, f"{path} answered more than {BODY_LIMIT_BYTES} bytes"
+                ) from error
 
 
 def parse_models(body: bytes) -> Listed:

@@ -1,20 +1,19 @@
-"""The small parts of the client: lines, events, sources, errors, proxies, settings."""
+"""The small parts of the client: events, sources, errors, proxies, settings."""
 
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from poolmuster.client.api import pairs_of, pool_path
 from poolmuster.client.async_client import as_key, settings_of
 from poolmuster.client.catchup import number_of
 from poolmuster.client.errors import InvalidResponse, NotReady, UnexpectedStatus, error_of
-from poolmuster.client.lines import LineSplitter
 from poolmuster.client.responses import key_of, read_pool_list, read_sources
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import open_session, proxy_of
+from poolmuster.client.watch import read_events
 from poolmuster.model.errors import (
     FieldError,
     Forbidden,
@@ -29,18 +28,12 @@ from poolmuster.model.errors import (
 from poolmuster.model.key import PoolKey
 
 
-@given(st.lists(st.binary(max_size=20)))
-def test_lines_come_out_however_they_are_cut(chunks: list[bytes]) -> None:
-    splitter = LineSplitter(1_000_000)
-    lines = [line for chunk in chunks for line in splitter.feed(chunk)]
-    assert lines == b"".join(chunks).split(b"\n")[:-1]
+async def test_a_line_of_a_watch_has_a_bound() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"type":"ping"}\n' + b" " * 100
 
-
-def test_a_line_has_a_bound() -> None:
-    splitter = LineSplitter(10)
-    assert splitter.feed(b"0123456789\n0123456789") == [b"0123456789"]
-    with pytest.raises(InvalidResponse):
-        splitter.feed(b"x")
+    with pytest.raises(InvalidResponse, match="over 50 bytes"):
+        _ = [event async for event in read_events(chunks(), 50, lambda: None)]
 
 
 def test_a_source_that_cannot_be_read_never_looks_fresh() -> None:

@@ -1,11 +1,12 @@
 """Messages as lines of JSON: written short, and read with nothing taken on trust."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import msgspec
 
 from poolmuster.model.registration import BODY_LIMIT_BYTES
+from poolmuster.platform.ndjson import LineSplitter, SizeLimitExceeded
 from poolmuster.replication.decoder import WRITE_AHEAD_LIMIT_MS
 from poolmuster.replication.messages import Delta, Deregistered, Registered, Snapshot, SyncSummary
 from poolmuster.sources.peers.errors import bad_answer
@@ -100,28 +101,13 @@ def _is_short(text: str | None) -> bool:
     return text is None or len(text) <= TEXT_LIMIT
 
 
-class NdjsonSplitter:
-    """Cuts what arrives into lines. Raises `PeerTrouble` where one is longer than any can be."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The lines that ``piece`` ends."""
-        self._rest += piece
-        start = 0
-        while (end := self._rest.find(b"\n", start)) >= 0:
-            yield bytes(self._rest[start:end])
-            start = end + 1
-        del self._rest[:start]
-        if len(self._rest) > LINE_LIMIT_BYTES:
-            raise bad_answer("It sends a line that does not end.")
-
-
 async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of an answer. Raises `PeerTrouble`."""
-    lines = NdjsonSplitter()
-    async for piece in pieces:
-        for line in lines.feed(piece):
-            if line:
-                yield line
+    """The lines of an answer. Raises `PeerTrouble` for one over `LINE_LIMIT_BYTES`."""
+    splitter = LineSplitter(LINE_LIMIT_BYTES)
+    try:
+        async for piece in pieces:
+            for line in splitter.feed(piece):
+                if line:
+                    yield line
+    except SizeLimitExceeded as error:
+        raise bad_answer("It sends a line that does not end.") from error

@@ -1,7 +1,7 @@
 """What the store with peers is made of, part by part: lines, whole lists, notes, metrics, credentials."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from poolmuster.model.source import SourceReason, SourceState
 from poolmuster.programs.metrics.peers import PeerMetrics
 from poolmuster.replication.messages import Delta, Registered, Snapshot, SyncSummary
-from poolmuster.sources.peers.codec import LINE_LIMIT_BYTES, REGISTERED_WORK, WORK_A_LINE, NdjsonSplitter
+from poolmuster.sources.peers.codec import LINE_LIMIT_BYTES, REGISTERED_WORK, WORK_A_LINE, lines_of
 from poolmuster.sources.peers.credentials import PeerCredentials, PeerFiles
 from poolmuster.sources.peers.errors import PeerTrouble
 from poolmuster.sources.peers.instrumentation import GOOD, PeerLog
@@ -26,19 +26,24 @@ ADDRESS = "10.0.0.66:80"
 SURE = SyncSummary(warmed_up=True, names_resolved=True)
 
 
-def test_lines_are_cut_wherever_the_network_cuts() -> None:
+async def pieces_of(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def test_lines_are_cut_wherever_the_network_cuts_and_empty_ones_are_skipped() -> None:
     whole = b'{"a":1}\n{"b":2}\n\n{"c":3}\n'
     for size in range(1, len(whole)):
-        lines = NdjsonSplitter()
-        found = [line for at in range(0, len(whole), size) for line in lines.feed(whole[at : at + size])]
-        assert found == [b'{"a":1}', b'{"b":2}', b"", b'{"c":3}']
+        pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+        assert [line async for line in lines_of(pieces_of(*pieces))] == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
 
 
-def test_the_longest_line_is_taken_and_none_beyond() -> None:
-    lines = NdjsonSplitter()
-    assert list(lines.feed(b"x" * LINE_LIMIT_BYTES)) == []
+async def test_the_longest_line_is_taken_and_none_beyond() -> None:
+    longest = b"x" * LINE_LIMIT_BYTES
+    assert [line async for line in lines_of(pieces_of(longest, b"\n"))] == [longest]
+    assert [line async for line in lines_of(pieces_of(longest))] == [], "a line that the end cuts is dropped"
     with pytest.raises(PeerTrouble):
-        list(lines.feed(b"x"))
+        _ = [line async for line in lines_of(pieces_of(longest, b"x"))]
 
 
 async def test_a_line_holds_few_registrations_or_many_renewals_or_one_that_is_large() -> None:
