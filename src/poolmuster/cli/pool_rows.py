@@ -4,7 +4,7 @@ from typing import Any
 
 from poolmuster.cli.escape import key_text
 from poolmuster.client import Document
-from poolmuster.client.responses import key_of
+from poolmuster.client.responses import key_of, models_of, strings_of
 
 TABLE = ("CLUSTER", "NAMESPACE", "NAME", "REGION", "MODELS")
 WIDE = (*TABLE, "ZONE", "ALIASES", "CONTEXT", "WEIGHT", "FRONTEND", "LABELS")
@@ -19,7 +19,7 @@ def row(pool: Document, *, wide: bool) -> list[str]:
     """The cells of one pool."""
     location = pool.get("location")
     location = location if isinstance(location, dict) else {}
-    models = model_documents(pool)
+    models = models_of(pool)
     cells = [
         *(_text(pool.get(name)) for name in ("cluster_id", "namespace", "dgd_name")),
         _text(location.get("region")),
@@ -29,7 +29,7 @@ def row(pool: Document, *, wide: bool) -> list[str]:
         labels = pool.get("labels")
         cells += [
             _text(location.get("availability_zone")),
-            ", ".join(alias for model in models for alias in _strings(model.get("aliases"))),
+            ", ".join(alias for model in models for alias in strings_of(model.get("aliases"))),
             ", ".join(_text(model.get("context_window")) or "-" for model in models),
             _text(pool.get("weight")),
             _text(pool.get("frontend_url")),
@@ -44,25 +44,5 @@ def key_of_pool(pool: Document) -> str:
     return "-" if key is None else key_text(key)
 
 
-def model_documents(pool: Document) -> list[Document]:
-    """The models that a pool lists."""
-    models = pool.get("models")
-    return [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
-
-
-def model_names(pool: Document) -> list[str]:
-    """Every id and alias under which a pool serves a model."""
-    return [
-        name
-        for model in model_documents(pool)
-        for name in (_text(model.get("id")), *_strings(model.get("aliases")))
-        if name
-    ]
-
-
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
-
-
-def _strings(value: Any) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.exit_codes import describe, echo_err
-from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
+from poolmuster.cli.pool_rows import columns, key_of_pool, row
 from poolmuster.cli.service_options import why_estimated
 from poolmuster.cli.tables import drawn, on_terminal, show_json
 from poolmuster.cli.times import duration, instant
@@ -29,6 +29,7 @@ from poolmuster.client import (
 )
 from poolmuster.client.api import Filters
 from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
+from poolmuster.client.responses import model_names
 from poolmuster.platform.clock import SystemClock
 
 REDRAW_S = 1.0

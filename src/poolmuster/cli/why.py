@@ -10,12 +10,11 @@ from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.exit_codes import ExitCode
 from poolmuster.cli.options import command as make_command
 from poolmuster.cli.options import option
-from poolmuster.cli.pool_rows import model_names
 from poolmuster.cli.service_options import client_settings, discovery_options, run, why_estimated
 from poolmuster.cli.times import duration, instant
 from poolmuster.cli.values import KEY
 from poolmuster.client import AsyncClient, ClientSettings, Document
-from poolmuster.client.responses import key_of, read_sources
+from poolmuster.client.responses import key_of, model_names, read_sources
 from poolmuster.model.errors import NotFound
 from poolmuster.model.key import PoolKey
 from poolmuster.platform.clock import SystemClock

@@ -8,7 +8,7 @@ from poolmuster.client.api import DiscoveryApi
 from poolmuster.client.async_client import AsyncClient
 from poolmuster.client.errors import InvalidResponse, NotReady, UnexpectedStatus, Unreachable
 from poolmuster.client.follow import Follower
-from poolmuster.client.mirror import Usable
+from poolmuster.client.pool_index import Usable
 from poolmuster.client.responses import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Update, UpdateKind

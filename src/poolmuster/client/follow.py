@@ -5,13 +5,15 @@ never gives up; whoever started it ends it.
 """
 
 import random
+from collections.abc import Mapping
 from contextlib import aclosing
 
 from poolmuster.client.catchup import CatchUp
 from poolmuster.client.endpoints import Endpoints
 from poolmuster.client.errors import NotReady, Unreachable
 from poolmuster.client.events import Closing, Event, MalformedEvent, Snapshot
-from poolmuster.client.mirror import Mirror, Usable
+from poolmuster.client.mirror import Mirror
+from poolmuster.client.pool_index import Usable
 from poolmuster.client.responses import Document, SourceReport
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Subscriptions, Update, UpdateKind
@@ -48,7 +50,7 @@ class Follower:
         return self._mirror.has_list
 
     @property
-    def pools(self) -> dict[PoolKey, Document]:
+    def pools(self) -> Mapping[PoolKey, Document]:
         """The mirror: the service's list, as of `age_ms` ago."""
         return self._mirror.pools
 
@@ -58,10 +60,15 @@ class Follower:
         return self._mirror.pools_json
 
     @property
-    def usable(self) -> dict[PoolKey, Usable]:
+    def usable(self) -> Mapping[PoolKey, Usable]:
         """The mirror and the pools that an incomplete list lacked."""
         self._expire()
         return self._mirror.usable
+
+    def pools_of(self, model: str) -> tuple[Usable, ...]:
+        """The pools of the usable set that serve a model, by id or alias; confirmed ones first."""
+        self._expire()
+        return self._mirror.pools_of(model)
 
     @property
     def complete(self) -> bool:
@@ -71,7 +78,7 @@ class Follower:
     @property
     def sources(self) -> tuple[SourceReport, ...]:
         """The sources of the list as the service last told them, with the time that has passed since taken off."""
-        passed_ms = self._clock.monotonic_ms() - self._mirror.told_ms
+        passed_ms = self._clock.monotonic_ms() - self._mirror.sources_at_ms
         return tuple(source.later(passed_ms) for source in self._mirror.sources)
 
     @property

@@ -1,45 +1,39 @@
-"""What a client holds of the list: the mirror and the usable set. Pure: no clock, no network.
+"""A client's copy of the list: the mirror and the usable set. Pure: no clock, no network.
 
 The **mirror** equals the service's list under the client's filter. The **usable set** is the mirror and the pools that
-an incomplete list lacked. Those are *unconfirmed*: the service may just not have heard of them yet, as after its
-restart. They leave when the service says that they were removed, when its list is complete, or after an hour.
+an incomplete list lacked. Those are *unconfirmed*: the service may not have received their heartbeats yet, as after its
+restart. They leave when the service removes them, when its list is complete, or after an hour.
 """
 
-import msgspec
+from collections.abc import Mapping
 
 from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
+from poolmuster.client.pool_index import PoolIndex, Usable
 from poolmuster.client.responses import Document, SourceReport
 from poolmuster.model.key import PoolKey
 from poolmuster.model.strict_json import canonical
 
 
-class Usable(msgspec.Struct, frozen=True):
-    """A pool that may be used. ``confirmed``: the service lists it now, as far as this client has heard."""
-
-    pool: Document
-    confirmed: bool
-
-
 class Mirror:
-    """Fed with each event of a watch in turn (`apply`). Times are of any one clock that never steps."""
+    """Takes each event of a watch in turn (`apply`). Times are of any one clock that never steps."""
 
     def __init__(self, unconfirmed_limit_ms: int = 3_600_000) -> None:
         self._limit_ms = unconfirmed_limit_ms
-        self._pools: dict[PoolKey, Document] = {}
-        self._unconfirmed: dict[PoolKey, tuple[Document, int]] = {}
+        self._index = PoolIndex()
+        self._unconfirmed_since_ms: dict[PoolKey, int] = {}  # oldest first
         self.has_list = False
         """Whether a list was ever received."""
         self.complete = False
-        """Whether the service last said that its list is complete."""
+        """Whether the service last reported its list as complete."""
         self.sources: tuple[SourceReport, ...] = ()
-        """The sources as they were told at ``told_ms``."""
-        self.told_ms = 0
+        """The sources as reported at ``sources_at_ms``."""
+        self.sources_at_ms = 0
         self.revision: str | None = None
 
     @property
-    def pools(self) -> dict[PoolKey, Document]:
+    def pools(self) -> Mapping[PoolKey, Document]:
         """The mirror, in the service's order."""
-        return dict(sorted(self._pools.items()))
+        return self._index.listed
 
     @property
     def pools_json(self) -> bytes:
@@ -47,48 +41,64 @@ class Mirror:
         return b"[" + b",".join(map(canonical, self.pools.values())) + b"]"
 
     @property
-    def usable(self) -> dict[PoolKey, Usable]:
+    def usable(self) -> Mapping[PoolKey, Usable]:
         """The usable set, in the service's order."""
-        confirmed = {key: Usable(pool, True) for key, pool in self._pools.items()}
-        unconfirmed = {key: Usable(pool, False) for key, (pool, _) in self._unconfirmed.items()}
-        return dict(sorted((confirmed | unconfirmed).items()))
+        return self._index.usable
+
+    def pools_of(self, model: str) -> tuple[Usable, ...]:
+        """The pools of the usable set that serve a model, by id or alias, confirmed ones first."""
+        return self._index.of_model(model)
 
     def apply(self, event: Event, now_ms: int) -> tuple[PoolKey, ...]:
-        """Take in one event. Returns the unconfirmed pools that left the usable set by it."""
+        """Apply one event. Returns the unconfirmed pools that left the usable set with it."""
         if event.revision is not None:
             self.revision = event.revision
-        if isinstance(event, Snapshot):
-            return self._replace(event, now_ms)
-        if isinstance(event, CompletenessChanged):
-            return self._judge(event, now_ms)
-        if isinstance(event, Upserted):
-            self._pools[event.key] = event.pool
-            self._unconfirmed.pop(event.key, None)
-        elif isinstance(event, Removed):
-            self._pools.pop(event.key, None)
-            return () if self._unconfirmed.pop(event.key, None) is None else (event.key,)
+        match event:
+            case Snapshot():
+                return self._replace(event, now_ms)
+            case CompletenessChanged():
+                self._set_completeness(event, now_ms)
+                return self._forget(sorted(self._unconfirmed_since_ms)) if event.complete else ()
+            case Upserted():
+                self._index.put(event.key, Usable(event.pool, True))
+                self._unconfirmed_since_ms.pop(event.key, None)
+            case Removed():
+                self._index.remove(event.key)
+                return () if self._unconfirmed_since_ms.pop(event.key, None) is None else (event.key,)
         return ()
 
     def expire(self, now_ms: int) -> tuple[PoolKey, ...]:
-        """Drop the pools that were unconfirmed for too long, and return their keys."""
-        ended = tuple(key for key, (_, since_ms) in self._unconfirmed.items() if now_ms - since_ms >= self._limit_ms)
-        for key in ended:
-            del self._unconfirmed[key]
-        return ended
+        """Remove the pools that were unconfirmed for too long, and return their keys."""
+        expired: list[PoolKey] = []
+        for key, since_ms in self._unconfirmed_since_ms.items():
+            if now_ms - since_ms < self._limit_ms:
+                break
+            expired.append(key)
+        return self._forget(expired)
 
     def _replace(self, event: Snapshot, now_ms: int) -> tuple[PoolKey, ...]:
-        for key, pool in self._pools.items():
-            self._unconfirmed.setdefault(key, (pool, now_ms))
-        for key in event.pools:
-            self._unconfirmed.pop(key, None)
-        self._pools = dict(event.pools)
+        before = self._index.usable
+        since_ms = self._unconfirmed_since_ms | dict.fromkeys(self._index.listed, now_ms)
+        absent = {key: at_ms for key, at_ms in since_ms.items() if key not in event.pools}
+        self._unconfirmed_since_ms = {} if event.complete else absent
+        confirmed = {key: Usable(pool, True) for key, pool in event.pools.items()}
+        unconfirmed = {key: Usable(before[key].pool, False) for key in self._unconfirmed_since_ms}
+        self._index = PoolIndex(confirmed | unconfirmed)
         self.has_list = True
-        return self._judge(event, now_ms)
+        self._set_completeness(event, now_ms)
+        return tuple(sorted(absent)) if event.complete else ()
 
-    def _judge(self, event: Snapshot | CompletenessChanged, now_ms: int) -> tuple[PoolKey, ...]:
-        self.complete, self.sources, self.told_ms = event.complete, event.sources, now_ms
-        if not event.complete:
-            return ()
-        gone = tuple(sorted(self._unconfirmed))
-        self._unconfirmed.clear()
-        return gone
+    def _set_completeness(self, event: Snapshot | CompletenessChanged, now_ms: int) -> None:
+        self.complete, self.sources, self.sources_at_ms = event.complete, event.sources, now_ms
+
+    def _forget(self, keys: list[PoolKey]) -> tuple[PoolKey, ...]:
+        for key in keys:
+            del self._unconfirmed_since_ms[key]
+        if keys:  # in one step, as there may be many
+            rest = {
+                key: each
+                for key, each in self._index.usable.items()
+                if each.confirmed or key in self._unconfirmed_since_ms
+            }
+            self._index = PoolIndex(rest)
+        return tuple(keys)

@@ -73,6 +73,24 @@ def key_of(document: Any) -> PoolKey | None:
     return PoolKey(*parts) if len(parts) == len(KEY_PARTS) else None
 
 
+def models_of(pool: Document) -> list[Document]:
+    """The models that a pool lists. What is not an object is left out."""
+    models = pool.get("models")
+    return [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+
+
+def strings_of(value: Any) -> list[str]:
+    """The strings in an array that are not empty; none where the value is not an array."""
+    return [item for item in value if item and isinstance(item, str)] if isinstance(value, list) else []
+
+
+def model_names(pool: Document) -> list[str]:
+    """Every id and alias under which a pool serves a model, in the document's order."""
+    return [
+        name for model in models_of(pool) for name in strings_of([model.get("id"), *strings_of(model.get("aliases"))])
+    ]
+
+
 def read_sources(value: Any) -> tuple[SourceReport, ...]:
     """The sources in an answer. One that cannot be read stands as an unknown source: it never looks fresh."""
     return tuple(map(_read_source, value)) if isinstance(value, list) else ()

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 from poolmuster.client.api import Filters
 from poolmuster.client.async_client import AsyncClient
 from poolmuster.client.follow import Follower
-from poolmuster.client.mirror import Usable
+from poolmuster.client.pool_index import Usable
 from poolmuster.client.responses import ApiResponse, Document, PoolList, SourceReport
 from poolmuster.client.settings import DEFAULT_URL, ClientSettings
 from poolmuster.client.subscription import Subscription, Update
@@ -151,7 +151,7 @@ class SyncFollower:
         return self._follower.has_list
 
     @property
-    def pools(self) -> dict[PoolKey, Document]:
+    def pools(self) -> Mapping[PoolKey, Document]:
         """The mirror (`Follower.pools`)."""
         return self._read(lambda: self._follower.pools)
 
@@ -161,9 +161,13 @@ class SyncFollower:
         return self._read(lambda: self._follower.pools_json)
 
     @property
-    def usable(self) -> dict[PoolKey, Usable]:
+    def usable(self) -> Mapping[PoolKey, Usable]:
         """The usable set (`Follower.usable`)."""
         return self._read(lambda: self._follower.usable)
+
+    def pools_of(self, model: str) -> tuple[Usable, ...]:
+        """The usable pools that serve a model (`Follower.pools_of`)."""
+        return self._read(lambda: self._follower.pools_of(model))
 
     @property
     def complete(self) -> bool:

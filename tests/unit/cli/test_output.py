@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from poolmuster.cli.escape import key_text, visible, visible_json
-from poolmuster.cli.pool_rows import columns, key_of_pool, model_names, row
+from poolmuster.cli.pool_rows import columns, key_of_pool, row
 from poolmuster.cli.service_options import why_estimated
 from poolmuster.cli.tables import drawn, plain
 from poolmuster.cli.times import duration, instant
@@ -19,6 +19,7 @@ from poolmuster.cli.watch_view import count_of, first_contact, lines_of, objects
 from poolmuster.client import SourceReport, UpdateKind
 from poolmuster.client.errors import Unreachable
 from poolmuster.client.events import read_event
+from poolmuster.client.responses import model_names
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key, parse_key
 from tests.unit.client.fakes import ONE, Scene, event, pool, pool_key, snapshot

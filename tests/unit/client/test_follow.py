@@ -53,6 +53,24 @@ async def test_a_pool_that_leaves_the_filter_leaves_the_usable_set() -> None:
         assert scene.usable() == {}
 
 
+async def test_the_pools_of_a_model_are_found_by_id_and_alias_with_the_confirmed_ones_first() -> None:
+    async with Scene() as scene:
+        served = [{"id": "org/m", "aliases": ["m"]}]
+        listed = [pool(name, models=served) for name in "abc"]
+        await scene.send(event("snapshot", pools=[*listed, pool("d", models=[{"id": "n"}])], complete=True, sources=[]))
+        assert [each.pool for each in scene.follower.pools_of("m")] == listed
+        assert scene.follower.pools_of("org/m") == scene.follower.pools_of("m")
+        before = scene.follower.pools_of("m")
+        await scene.send(event("snapshot", 2, pools=listed[1:2], complete=False, sources=[]))
+        found = [(each.pool["dgd_name"], each.confirmed) for each in scene.follower.pools_of("m")]
+        assert found == [("b", True), ("a", False), ("c", False)]
+        assert [each.confirmed for each in before] == [True] * 3, "what was returned does not change"
+        await scene.send(event("changed", 3, pool=pool("b", models=[{"id": "n"}])))
+        assert [each.pool["dgd_name"] for each in scene.follower.pools_of("n")] == ["b", "d"]
+        await scene.clock.advance(3_600_000)
+        assert scene.follower.pools_of("m") == ()
+
+
 async def test_silence_is_noticed_after_three_intervals_and_not_before() -> None:
     """C1."""
     async with Scene() as scene:

@@ -68,6 +68,7 @@ async def test_the_synchronous_client_does_the_same(server: Server) -> None:
                 assert follower.complete
                 assert follower.sources == ()
                 assert list(follower.usable) == list(follower.pools)
+                assert follower.pools_of("none") == ()
                 assert (follower.age_ms or 0) < PATIENCE_S * 1000
 
     await in_thread(use)
