@@ -1,8 +1,9 @@
-"""Why a call got no whole answer, in a few words for people."""
+"""Why a call got no whole response: its kind for a program, and a few words for people."""
 
 import errno
 import os
 import ssl
+from enum import Enum, auto
 
 import aiohttp
 
@@ -26,33 +27,63 @@ _TLS_REASONS = (
     ("PROTOCOL_VERSION", "it speaks no version of TLS from 1.2 on"),
     ("UNSUPPORTED_PROTOCOL", "it speaks no version of TLS from 1.2 on"),
 )
-"""What an error of OpenSSL means, by a part of its name."""
+"""The meaning of an error of OpenSSL, by a part of its name."""
 
 _TLS_RECORD = r"b'\x15\x03"
-"""How an alert of TLS shows in the message of a parser that expected HTTP."""
+"""An alert of TLS in the message of a parser that expected HTTP."""
+
+
+class NetFailure(Enum):
+    """The kinds of failed calls."""
+
+    DNS = auto()  # the host has no address
+    REFUSED = auto()  # nothing listens at the address: the machine answered so
+    NO_CONNECTION = auto()  # any other failure to connect
+    TIMEOUT = auto()
+    CERTIFICATE = auto()  # the server's certificate is not accepted here
+    TLS = auto()  # any other failure of TLS
+    CUT = auto()  # the connection ended before the response did
+    PROTOCOL = auto()  # the response is not HTTP as it should be, or a proxy refused
+    OTHER = auto()
+
+
+def failure_of(error: BaseException) -> NetFailure:
+    """The kind of ``error``, which a call of aiohttp raised."""
+    if (fault := _tls_fault(error)) is not None:
+        return NetFailure.CERTIFICATE if isinstance(fault, ssl.SSLCertVerificationError) else NetFailure.TLS
+    if _is_cut(error):
+        return NetFailure.CUT
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return NetFailure.DNS
+        case aiohttp.ClientConnectorError():
+            refused = error.os_error.errno == errno.ECONNREFUSED
+            return NetFailure.REFUSED if refused else NetFailure.NO_CONNECTION
+        case TimeoutError():
+            return NetFailure.TIMEOUT
+        case aiohttp.ClientResponseError():
+            return NetFailure.PROTOCOL
+    return NetFailure.OTHER
 
 
 def reason_of(error: BaseException, url: str = "") -> str:
-    """Why a call to ``url`` got no whole answer."""
-    if (fault := _tls_fault(error)) is not None:
-        return _tls_reason(fault)
-    if _is_cut(error):
-        return "the connection was cut" + _what_a_cut_may_mean(url)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        if number and number > 0:
-            return os.strerror(number)
-        return error.os_error.strerror or str(error.os_error) or "no connection"
+    """Why a call to ``url`` got no whole response, in words."""
+    match failure_of(error):
+        case NetFailure.CERTIFICATE | NetFailure.TLS:
+            return _tls_reason(error)
+        case NetFailure.CUT:
+            return "the connection was cut" + _cut_hint(url)
+        case NetFailure.TIMEOUT:
+            return "it does not answer in time"
     return _reason_of_kind(error)
 
 
 def _reason_of_kind(error: BaseException) -> str:
-    """By its kind alone: where an error's own words have a URL in them, a proxy's password may stand in that."""
+    """By its kind alone: an error's own words may hold a URL, and with it a proxy's password."""
     match error:
-        case TimeoutError():
-            return "it does not answer in time"
-        case aiohttp.ClientPayloadError():
-            return "the connection was cut"
+        case aiohttp.ClientConnectorError(os_error=cause):
+            number = cause.errno or 0
+            return os.strerror(number) if number > 0 else cause.strerror or str(cause) or "no connection"
         case aiohttp.ClientHttpProxyError():
             return f"the proxy answered {error.status}"
         case aiohttp.ClientResponseError():
@@ -66,20 +97,22 @@ def _reason_of_kind(error: BaseException) -> str:
 
 def _tls_fault(error: BaseException) -> ssl.SSLError | None:
     """The error of TLS that is behind ``error``."""
-    # aiohttp's own are errors of TLS by their class only: what is known stands in the one that they wrap.
+    # aiohttp's own are errors of TLS by their class only: the facts stand in the one that they wrap.
     for candidate in (getattr(error, "certificate_error", None), getattr(error, "os_error", None), error.__cause__):
         if isinstance(candidate, ssl.SSLError):
             return candidate
     return None
 
 
-def _tls_reason(fault: ssl.SSLError) -> str:
+def _tls_reason(error: BaseException) -> str:
+    fault = _tls_fault(error)
+    assert fault is not None
     if isinstance(fault, ssl.SSLCertVerificationError):
         return _verification_reason(fault)
-    name = fault.reason or ""
+    name = getattr(fault, "reason", None) or ""  # which an error that asyncio makes does not have
     if (reason := next((text for part, text in _TLS_REASONS if part in name), None)) is not None:
         return reason
-    return f"TLS failed ({name.lower().replace('_', ' ') or fault.strerror or 'for no reason that is known'})"
+    return f"TLS failed ({name.lower().replace('_', ' ') or fault.strerror or 'without a reason'})"
 
 
 def _verification_reason(fault: ssl.SSLCertVerificationError) -> str:
@@ -94,14 +127,14 @@ def _verification_reason(fault: ssl.SSLCertVerificationError) -> str:
 
 def _is_cut(error: BaseException) -> bool:
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    # The one that asyncio raises itself, as the other side leaves in the middle of a handshake, has no number.
-    return isinstance(inner, aiohttp.ServerDisconnectedError | ConnectionResetError) or (
+    # asyncio's own error, for a peer that leaves in the middle of a handshake, has no number.
+    return isinstance(inner, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError) or (
         isinstance(inner, OSError) and inner.errno in _CUT_NUMBERS
     )
 
 
-def _what_a_cut_may_mean(url: str) -> str:
-    """Some services say nothing when what comes is not what they want."""
+def _cut_hint(url: str) -> str:
+    """The likely cause: some services close the connection without a word when a request is not what they expect."""
     if url.startswith("https:"):
         return " (a service that wants another client certificate, or one at all, may do so)"
     if url.startswith("http:"):
