@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from poolmuster.client import AsyncClient, ClientSettings, Forbidden, InvalidResponse, Unauthenticated, Unreachable
-from poolmuster.client.credentials import LOOK_INTERVAL_MS
+from poolmuster.client.credentials import REFRESH_INTERVAL_MS
 from poolmuster.model.errors import PoolmusterError
 from tests.support.clock import ManualClock
 from tests.support.pki import DAY, Authority, Issued, from_now, replace_file
@@ -60,7 +60,7 @@ def parts(tmp_path: Path) -> Parts:
     return Parts(tmp_path)
 
 
-async def list_settled(client: AsyncClient, parts: Parts, after_ms: int = LOOK_INTERVAL_MS) -> None:
+async def list_settled(client: AsyncClient, parts: Parts, after_ms: int = REFRESH_INTERVAL_MS) -> None:
     """One call; the clock moves on before it, and while it lasts."""
     parts.clock.jump(after_ms)
     calling = asyncio.create_task(client.list())
@@ -157,7 +157,7 @@ async def _rotate(parts: Parts, service: TlsService, number: int) -> None:
 async def _go_on(parts: Parts) -> None:
     """Two looks at the files, with calls in between."""
     for _ in range(8):
-        await parts.clock.advance(LOOK_INTERVAL_MS // 4)
+        await parts.clock.advance(REFRESH_INTERVAL_MS // 4)
         await asyncio.sleep(0.005)  # the calls are over real sockets
 
 
@@ -351,7 +351,7 @@ async def test_nothing_planted_is_logged_or_held_where_it_shows(parts: Parts, ca
         await asyncio.gather(list_settled(client, parts), return_exceptions=True)
         own = [each for each in gc.get_objects() if str(type(each).__module__).startswith(OF_THE_CLIENT)]
         shown = "".join(map(repr, own)) + caplog.text
-    assert "A file is not usable" in caplog.text
+    assert "credentials not reloaded" in caplog.text
     assert "sesame" not in shown
     assert "PRIVATE KEY" not in shown
 

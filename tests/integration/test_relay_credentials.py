@@ -100,7 +100,7 @@ async def test_its_credentials_rotate_are_refused_and_never_show(
         shown += [*of_process(program.pid), program.stdout, program.stderr]
     text = "\n".join(shown)
     assert program.stderr.count("Discovery refuses the pool") == 1
-    assert program.stderr.count("A file is not usable") == 1
+    assert program.stderr.count("credentials not reloaded") == 1
     assert "sesame" not in text
     assert "PRIVATE KEY" not in text
 

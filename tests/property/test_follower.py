@@ -42,7 +42,7 @@ class World:
         self.service = self._fresh()
         self.stream: Stream | None = None
         self.muted = False
-        self.follower = Follower(self, ClientSettings(urls=("http://service",)), self.clock, self.chance)
+        self.follower = Follower(self.open, ClientSettings(urls=("http://service",)), self.clock, self.chance)
 
     def _fresh(self) -> Service:
         self.boots += 1

@@ -199,13 +199,13 @@ class World:
 
     def follow(self) -> None:
         settings = ClientSettings(urls=("http://service",))
-        follower = Follower(self, settings, self.clock, self.chance)
+        follower = Follower(self.open, settings, self.clock, self.chance)
         self.followers.append(follower)
         self._tasks.append(asyncio.create_task(follower.run()))
 
     @asynccontextmanager
     async def open(self, url: str, last_event_id: str | None) -> AsyncIterator[WatchStream]:
-        """`poolmuster.client.watch.WatchSource` in this process."""
+        """A watch in this process (`poolmuster.client.watch.OpenWatch`)."""
         service = self.service
         if service is None:
             raise Unreachable("The service is down.")

@@ -1,7 +1,7 @@
 """The client of the discovery service, async and sync.
 
-`AsyncClient` and `Client` ask and write; ``follow`` gives a live copy of the list (`Follower`). `DiscoveryApi` is one
-instance by itself. Nothing else here is public.
+`AsyncClient` and `Client` read and write; ``follow`` gives a live copy of the list (`Follower`). `DiscoveryApi` is one
+instance. Only the names exported here are public.
 """
 
 from poolmuster.client.api import DiscoveryApi

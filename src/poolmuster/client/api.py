@@ -1,12 +1,12 @@
 """Calls to one instance of the service, each with its timeout and typed errors.
 
-Every call raises `Unreachable` when no whole answer came, `InvalidResponse` when what answered is not this service, and
-else the error of `poolmuster.model.errors` that the answer stands for.
+Every call raises `Unreachable` when no whole response came, `InvalidResponse` when the response is not this service's,
+and else the error of `poolmuster.model.errors` that the response stands for.
 """
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypedDict
 from urllib.parse import quote, urlencode
@@ -107,16 +107,16 @@ class DiscoveryApi:
         return listing
 
     async def get(self, key: PoolKey) -> ApiResponse:
-        """Everything about one pool, listed or remembered. Raises `NotFound`."""
+        """One pool with its lease and changes, listed or removed lately. Raises `NotFound`."""
         return await self._call("GET", pool_path(key))
 
     async def changes(self, since_s: float | None = None, pairs: Pairs = ()) -> ApiResponse:
-        """The changes of the last ``since_s`` seconds as this instance saw them."""
+        """The changes of the last ``since_s`` seconds in this instance."""
         since = () if since_s is None else (("since", str(since_s)),)
         return await self._call("GET", "/changes", since + pairs)
 
     async def status(self) -> ApiResponse:
-        """How this instance is doing."""
+        """The status of this instance."""
         return await self._call("GET", "/status")
 
     async def routers(self) -> tuple[RouterReplica, ...]:
@@ -133,16 +133,10 @@ class DiscoveryApi:
         headers = {"Accept": NDJSON, "Accept-Encoding": "identity"}
         if last_event_id is not None:
             headers["Last-Event-ID"] = last_event_id
-        answered = False
-        try:
-            async with await self._begin("GET", "/pools/watch", pairs, headers, None) as response:
-                answered = True
-                await self._check(response)
-                if response.content_type != NDJSON:
-                    raise self._bad(f"its watch is {response.content_type}, not {NDJSON}")
-                yield WatchStream(response.content.iter_any(), response.headers.get("Poolmuster-Revision"))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(error, answered=answered) from error
+        async with self._request("GET", "/pools/watch", pairs, headers, None) as response:
+            if response.content_type != NDJSON:
+                raise self._bad(f"its watch is {response.content_type}, not {NDJSON}")
+            yield WatchStream(response.content.iter_any(), response.headers.get("Poolmuster-Revision"))
 
     async def _call(
         self,
@@ -156,19 +150,14 @@ class DiscoveryApi:
     ) -> ApiResponse:
         headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
         timeout_s = timeout_s or self._settings.request_timeout_s
-        answered = False
-        try:
-            async with await self._begin(method, path, pairs, headers, timeout_s, body) as response:
-                answered = True
-                await self._check(response)
-                raw = await self._read(response, self._settings.answer_limit_bytes)
-                instance = response.headers.get("Poolmuster-Instance")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(error, answered=answered) from error
+        async with self._request(method, path, pairs, headers, timeout_s, body) as response:
+            raw = await self._read(response, self._settings.answer_limit_bytes)
+            instance = response.headers.get("Poolmuster-Instance")
         document = self._object(raw) if expects_body else {}
         return ApiResponse(document=document, body=raw, instance=instance, status=response.status)
 
-    async def _begin(
+    @asynccontextmanager
+    async def _request(
         self,
         method: str,
         path: str,
@@ -176,19 +165,25 @@ class DiscoveryApi:
         headers: Mapping[str, str],
         timeout_s: float | None,
         body: bytes | None = None,
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        return await self._session.request(
-            method,
-            self._at(path, pairs),
-            headers=headers,
-            timeout=call_timeout(self._settings, timeout_s),
-            proxy=self._proxy,
-            body=body,
-        )
-
-    def _at(self, path: str, pairs: Pairs) -> URL:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A response of ``2xx``. Whatever breaks it until the block ends is raised as `Unreachable`."""
         query = "?" + urlencode(pairs, quote_via=quote, safe="") if pairs else ""
-        return URL(self._base.rstrip("/") + path + query, encoded=True)  # or %2F would be decoded
+        begun = False
+        try:
+            async with await self._session.request(
+                method,
+                URL(self._base.rstrip("/") + path + query, encoded=True),  # or %2F would be decoded
+                headers=headers,
+                timeout=call_timeout(self._settings, timeout_s),
+                proxy=self._proxy,
+                body=body,
+            ) as response:
+                begun = True
+                await self._check(response)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = reason_of(error, "" if begun else self.url)
+            raise Unreachable(f"{self.url} cannot be reached: {reason}.") from error
 
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         if response.status >= 400:
@@ -197,7 +192,7 @@ class DiscoveryApi:
                 raise self._bad("it speaks TLS there: its URL begins with https")
             error = error_of(self.url, response.status, response.headers, raw)
             if isinstance(error, Unauthenticated):
-                self._session.credentials.refused()
+                self._session.credentials.request_refresh()
                 error.presented = self._session.credentials.counts_for(self.url)
             raise error
         if not 200 <= response.status < 300:
@@ -205,9 +200,9 @@ class DiscoveryApi:
             raise self._bad(f"it answered {response.status}{redirect}")
 
     def _wants_https(self, response: aiohttp.ClientResponse, raw: bytes) -> bool:
-        """Whether this is what some servers of TLS say in the clear to whoever does not speak it."""
-        said = response.status == HTTPStatus.BAD_REQUEST and response.content_type != PROBLEM
-        return said and self.url.startswith("http:") and b"HTTPS" in raw
+        """Whether this is the response that some servers of TLS send in the clear to a client without TLS."""
+        foreign = response.status == HTTPStatus.BAD_REQUEST and response.content_type != PROBLEM
+        return foreign and self.url.startswith("http:") and b"HTTPS" in raw
 
     async def _read(self, response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         try:
@@ -226,6 +221,3 @@ class DiscoveryApi:
 
     def _bad(self, what: str) -> InvalidResponse:
         return InvalidResponse(f"What answers at {self.url} is not the discovery service: {what}.")
-
-    def _unreachable(self, error: Exception, *, answered: bool) -> Unreachable:
-        return Unreachable(f"{self.url} cannot be reached: {reason_of(error, '' if answered else self.url)}.")

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from poolmuster.client.api import DiscoveryApi, Filters, Pairs, pairs_of
+from poolmuster.client.api import DiscoveryApi, Filters, pairs_of
 from poolmuster.client.errors import may_be_answered_elsewhere
 from poolmuster.client.follow import Follower
 from poolmuster.client.responses import ApiResponse, PoolList
@@ -39,10 +39,9 @@ def as_key(key: PoolKey | str) -> PoolKey:
 class AsyncClient:
     """Asks one discovery service, which may have several instances. Use it as a context manager.
 
-    ``urls`` are base URLs of its instances. A call goes to the first that gives an answer, past those that are away,
-    not ready, or behind a proxy that answers in their stead; where none does, it raises the last one's error. Every
-    call raises `poolmuster.client.Unreachable` or another error of `poolmuster.model.errors`. ``clock`` and
-    ``chance`` are for tests.
+    ``urls`` are base URLs of its instances. A call goes to the first that answers, past those that are down, not ready,
+    or behind a proxy that answers in their place; where none answers, it raises the last one's error. Every call raises
+    `poolmuster.client.Unreachable` or another error of `poolmuster.model.errors`. ``clock`` and ``rng`` are for tests.
     """
 
     def __init__(
@@ -50,11 +49,11 @@ class AsyncClient:
         urls: str | Iterable[str] | ClientSettings = DEFAULT_URL,
         *,
         clock: Clock | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.settings = settings_of(urls)
         self._clock = clock or SystemClock()
-        self._chance = chance or random.Random()  # noqa: S311 - it spreads clients out, and guards nothing
+        self._rng = rng or random.Random()  # noqa: S311 - it spreads clients out, and guards nothing
         self._session: Session | None = None
         self.apis: tuple[DiscoveryApi, ...] = ()
         """Each instance by itself."""
@@ -76,16 +75,16 @@ class AsyncClient:
         return await self._first(lambda api: api.list(pairs_of(filters)))
 
     async def get(self, key: PoolKey | str) -> ApiResponse:
-        """Everything about one pool. Raises `NotFound` where nothing is remembered of it."""
+        """One pool with its lease and changes. Raises `NotFound` for one that is not listed and was not lately."""
         found = as_key(key)
         return await self._first(lambda api: api.get(found))
 
     async def changes(self, since_s: float | None = None, **filters: Unpack[Filters]) -> ApiResponse:
-        """The changes of the last ``since_s`` seconds, as one instance saw them."""
+        """The changes of the last ``since_s`` seconds in one instance."""
         return await self._first(lambda api: api.changes(since_s, pairs_of(filters)))
 
     async def status(self) -> ApiResponse:
-        """How one instance is doing."""
+        """The status of one instance."""
         return await self._first(lambda api: api.status())
 
     async def routers(self) -> tuple[RouterReplica, ...]:
@@ -111,8 +110,12 @@ class AsyncClient:
     @asynccontextmanager
     async def follow(self, **filters: Unpack[Filters]) -> AsyncIterator[Follower]:
         """A live copy of the list, for as long as the block lasts. It reconnects by itself and never gives up."""
-        source = _ApiSource({api.url: api for api in self._in_use()}, pairs_of(filters))
-        follower = Follower(source, self.settings, self._clock, self._chance)
+        apis, pairs = {api.url: api for api in self._in_use()}, pairs_of(filters)
+
+        def open_watch(url: str, last_event_id: str | None) -> AbstractAsyncContextManager[WatchStream]:
+            return apis[url].watch(pairs, last_event_id)
+
+        follower = Follower(open_watch, self.settings, self._clock, self._rng)
         running = asyncio.create_task(follower.run(), name="poolmuster-follow")
         try:
             yield follower
@@ -124,7 +127,7 @@ class AsyncClient:
             raise bug
 
     async def _first(self, call: Callable[[DiscoveryApi], Awaitable[T]]) -> T:
-        """The answer of the first instance that can give one."""
+        """The response of the first instance that has one."""
         last: PoolmusterError | None = None
         for api in self._in_use():
             try:
@@ -140,14 +143,3 @@ class AsyncClient:
         if not self.apis:
             raise RuntimeError("the client is used outside of its `async with` block")
         return self.apis
-
-
-class _ApiSource:
-    """`poolmuster.client.watch.WatchSource` over the instances."""
-
-    def __init__(self, apis: Mapping[str, DiscoveryApi], pairs: Pairs) -> None:
-        self._apis = apis
-        self._pairs = pairs
-
-    def open(self, url: str, last_event_id: str | None) -> AbstractAsyncContextManager[WatchStream]:
-        return self._apis[url].watch(self._pairs, last_event_id)

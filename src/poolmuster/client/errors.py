@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the service, as errors of the one tree, read from problem answers."""
+"""Errors of a call: those of the client itself, and those that the service's problem responses stand for."""
 
 import json
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ RETRY_AFTER_LIMIT_S = 60
 
 
 class Unreachable(Unavailable):
-    """No whole answer came: no connection, a timeout, a cut. After a write the effect is unknown."""
+    """No whole response came: no connection, a timeout, a cut. After a write the effect is unknown."""
 
 
 class NotReady(Unavailable):
-    """The service answered 503; ``sources`` says what it waits for. After a write the effect is unknown."""
+    """The service answered 503; ``sources`` are those that it waits for. After a write the effect is unknown."""
 
     def __init__(self, detail: str, retry_after_s: int = 1, sources: tuple[SourceReport, ...] = ()) -> None:
         super().__init__(detail, retry_after_s)
@@ -40,7 +40,7 @@ class NotReady(Unavailable):
 
 
 class InvalidResponse(PoolmusterError):
-    """The answer is not one of this service: something else listens there, or a proxy answered for it."""
+    """The response is not this service's: another program listens there, or a proxy answered in its place."""
 
     status = 502
     type = "urn:poolmuster:bad-answer"
@@ -48,7 +48,7 @@ class InvalidResponse(PoolmusterError):
 
 
 class UnexpectedStatus(PoolmusterError):
-    """An error answer of a kind that this version does not know; ``http_status`` is its status."""
+    """An error response of a kind that this version does not know; ``http_status`` is its status."""
 
     def __init__(self, detail: str, http_status: int) -> None:
         super().__init__(detail)
@@ -59,9 +59,9 @@ HTTP_SERVER_ERROR = 500
 
 
 def may_be_answered_elsewhere(error: PoolmusterError) -> bool:
-    """Whether another instance may answer where this one did not: nothing came, or nothing of the service's own.
+    """Whether another instance may answer instead: no response came, or none of the service's own.
 
-    A proxy before an instance that is away says so by ``502`` or ``504``, or by a page of its own.
+    A proxy before an instance that is down answers ``502`` or ``504``, or with a page of its own.
     """
     if isinstance(error, UnexpectedStatus):
         return error.http_status >= HTTP_SERVER_ERROR
@@ -82,7 +82,7 @@ _PLAIN = (
 
 
 def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> PoolmusterError:
-    """The error that an answer of 400 or more stands for, by its problem type, or else by its status."""
+    """The error that a response of 400 or more stands for, by its problem type, or else by its status."""
     problem = _problem(body)
     detail = problem.get("detail") or problem.get("title")
     if not isinstance(detail, str):
@@ -93,7 +93,7 @@ def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
         return kind == error.type if isinstance(kind, str) else status == error.status
 
     if means(UnknownParameter) or means(InvalidInput):
-        return (UnknownParameter if kind == UnknownParameter.type else InvalidInput)(detail, _faults(problem))
+        return (UnknownParameter if kind == UnknownParameter.type else InvalidInput)(detail, _field_errors(problem))
     if means(LimitReached):
         return LimitReached(detail, retry_after_s(headers, LimitReached("").retry_after_s))
     if means(Unavailable) or status == Unavailable.status:
@@ -117,7 +117,7 @@ def _problem(body: bytes) -> dict[str, Any]:
     return problem if isinstance(problem, dict) else {}
 
 
-def _faults(problem: dict[str, Any]) -> tuple[FieldError, ...]:
+def _field_errors(problem: dict[str, Any]) -> tuple[FieldError, ...]:
     errors = problem.get("errors")
     return tuple(
         FieldError(str(item.get("pointer", "")), str(item.get("detail", "")))

@@ -1,10 +1,11 @@
 """The events of a watch, read from lines of JSON.
 
-An event of a type that this version does not know is nothing. One of a known type that lacks what the type must have
-is `MalformedEvent`: to skip it would let the mirror part from the list in silence.
+An event of a type that this version does not know is skipped. One of a known type that lacks a member which the type
+must have is `MalformedEvent`: without it the mirror would differ from the list, and nothing would show that.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,13 +16,16 @@ from poolmuster.model.key import PoolKey
 
 EVENT_ID_LIMIT = 256
 
+Common = dict[str, Any]
+"""The members of `Event`, by name."""
+
 
 class MalformedEvent(InvalidResponse):
-    """A line of a watch that cannot be understood, so that what it stands for is lost."""
+    """A line of a watch that cannot be understood, so that its content is lost."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What every event has.
+    """The members of every event.
 
     ``id`` resumes a watch after it; ``document`` is the event as it came, in a line of ``size_bytes``.
     """
@@ -34,7 +38,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Event, frozen=True, kw_only=True):
-    """The whole list, which replaces all that was known."""
+    """The whole list, which replaces all earlier content."""
 
     pools: dict[PoolKey, Document]
     complete: bool
@@ -74,7 +78,7 @@ class Ping(Event, frozen=True, kw_only=True):
 
 
 def read_event(line: bytes) -> Event | None:
-    """The event in one line, ``None`` where there is none that is known. Raises `MalformedEvent`."""
+    """The event in one line, ``None`` for a blank line or an unknown type. Raises `MalformedEvent`."""
     if not line.strip():
         return None
     try:
@@ -82,16 +86,16 @@ def read_event(line: bytes) -> Event | None:
     except (ValueError, RecursionError) as error:
         raise MalformedEvent("A line of the watch is not JSON.") from error
     reader = _READERS.get(_text(document.get("type")) or "") if isinstance(document, dict) else None
-    return None if reader is None else msgspec.structs.replace(reader(document), size_bytes=len(line))
-
-
-def _common(document: Document) -> dict[str, Any]:
-    return {
+    if reader is None:
+        return None
+    common = {
         "type": document["type"],
         "id": _event_id(document.get("id")),
         "revision": _text(document.get("revision")),
         "document": document,
+        "size_bytes": len(line),
     }
+    return reader(document, common)
 
 
 def _event_id(value: Any) -> str | None:
@@ -104,54 +108,44 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _snapshot(document: Document) -> Snapshot:
+def _snapshot(document: Document, common: Common) -> Snapshot:
     pools, complete = document.get("pools"), document.get("complete")
     if not isinstance(pools, list) or not isinstance(complete, bool):
         raise MalformedEvent("A snapshot of the watch lacks its pools or whether it is complete.")
-    keyed = {key_of(pool): pool for pool in pools}
-    known = {key: pool for key, pool in keyed.items() if key is not None}
-    if len(known) != len(pools):
+    keyed = {key: pool for pool in pools if (key := key_of(pool)) is not None}
+    if len(keyed) != len(pools):
         raise MalformedEvent("A snapshot of the watch has a pool without a key, or one key twice.")
-    return Snapshot(**_common(document), pools=known, complete=complete, sources=read_sources(document.get("sources")))
+    return Snapshot(**common, pools=keyed, complete=complete, sources=read_sources(document.get("sources")))
 
 
-def _upserted(document: Document) -> Upserted:
+def _upserted(document: Document, common: Common) -> Upserted:
     pool = document.get("pool")
     key = key_of(pool)
     if key is None or not isinstance(pool, dict):
         raise MalformedEvent("An event of the watch lacks its pool.")
-    return Upserted(**_common(document), key=key, pool=pool)
+    return Upserted(**common, key=key, pool=pool)
 
 
-def _removed(document: Document) -> Removed:
+def _removed(document: Document, common: Common) -> Removed:
     key = key_of(document.get("key"))
     if key is None:
         raise MalformedEvent("A removal in the watch lacks its key.")
-    cause, reason = _text(document.get("cause")), _text(document.get("reason"))
-    return Removed(**_common(document), key=key, cause=cause, reason=reason)
+    return Removed(**common, key=key, cause=_text(document.get("cause")), reason=_text(document.get("reason")))
 
 
-def _completeness(document: Document) -> CompletenessChanged:
+def _completeness(document: Document, common: Common) -> CompletenessChanged:
     complete = document.get("complete")
     if not isinstance(complete, bool):
         raise MalformedEvent("An event of the watch does not say whether the list is complete.")
-    return CompletenessChanged(**_common(document), complete=complete, sources=read_sources(document.get("sources")))
+    return CompletenessChanged(**common, complete=complete, sources=read_sources(document.get("sources")))
 
 
-def _closing(document: Document) -> Closing:
-    return Closing(**_common(document), reason=_text(document.get("reason")))
-
-
-def _ping(document: Document) -> Ping:
-    return Ping(**_common(document))
-
-
-_READERS = {
+_READERS: dict[str, Callable[[Document, Common], Event]] = {
     "snapshot": _snapshot,
     "added": _upserted,
     "changed": _upserted,
     "removed": _removed,
     "completeness": _completeness,
-    "closing": _closing,
-    "ping": _ping,
+    "closing": lambda document, common: Closing(**common, reason=_text(document.get("reason"))),
+    "ping": lambda _, common: Ping(**common),
 }

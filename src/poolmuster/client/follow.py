@@ -1,15 +1,13 @@
-"""Follows the list through everything: cuts, silence, restarts, instances that come and go.
+"""Follows the list through cuts, silence, restarts, and instances that come and go.
 
-It holds the last list it was given through any outage, and always tells how old it is and whether it is complete. It
-never gives up; whoever started it ends it.
+A follower keeps the last list through any outage, with its age and whether it is complete. It never gives up: the code
+that started it ends it.
 """
 
 import random
 from collections.abc import Mapping
 from contextlib import aclosing
 
-from poolmuster.client.catchup import CatchUp
-from poolmuster.client.endpoints import Endpoints
 from poolmuster.client.errors import NotReady, Unreachable
 from poolmuster.client.events import Closing, Event, MalformedEvent, Snapshot
 from poolmuster.client.mirror import Mirror
@@ -17,8 +15,7 @@ from poolmuster.client.pool_index import Usable
 from poolmuster.client.responses import Document, SourceReport
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.subscription import Subscription, Subscriptions, Update, UpdateKind
-from poolmuster.client.watch import WatchSource, read_events
-from poolmuster.client.watchdog import Watchdog, WatchTimeout
+from poolmuster.client.watch import CatchUp, OpenWatch, Watchdog, WatchTimeout, read_events
 from poolmuster.model.errors import LimitReached, PoolmusterError
 from poolmuster.model.key import PoolKey
 from poolmuster.ports.clock import Clock
@@ -27,22 +24,67 @@ CLOSING_JITTER_MS = 500
 """Watchers that one instance closes together come back spread over this time."""
 
 
-class Follower:
-    """A live copy of the list under one filter, once `run` is running."""
+class Endpoints:
+    """The URLs of one service, each with an exponential backoff of its own.
 
-    def __init__(self, source: WatchSource, settings: ClientSettings, clock: Clock, chance: random.Random) -> None:
-        self._source = source
+    After a failure the next one is tried at once, the failed one only after a while.
+    """
+
+    def __init__(self, settings: ClientSettings, rng: random.Random) -> None:
+        self._urls = settings.urls
+        self._first_ms = settings.backoff_first_ms
+        self._limit_ms = settings.backoff_limit_ms
+        self._rng = rng
+        self._at = 0
+        self._failures = [0] * len(self._urls)
+        self._not_before_ms = [0.0] * len(self._urls)
+
+    @property
+    def url(self) -> str:
+        """The one in use, or to be tried first."""
+        return self._urls[self._at]
+
+    def choose(self, now_ms: int) -> float:
+        """Choose `url`: the first in the ring that may be tried. Returns how long to wait before, in ms."""
+        ring = [(self._at + step) % len(self._urls) for step in range(len(self._urls))]
+        self._at = min(ring, key=lambda at: max(0.0, self._not_before_ms[at] - now_ms))
+        return max(0.0, self._not_before_ms[self._at] - now_ms)
+
+    def worked(self) -> None:
+        """`url` proved good: forget its failures."""
+        self._failures[self._at] = 0
+        self._not_before_ms[self._at] = 0.0
+
+    def failed(self, now_ms: int, retry_after_ms: int = 0) -> None:
+        """`url` failed; go on to the next. ``retry_after_ms`` is how long the instance asked for."""
+        backoff_ms = min(self._limit_ms, self._first_ms * 2 ** min(self._failures[self._at], 32))
+        self._failures[self._at] += 1
+        # Never below what was asked for, and spread out: the clients of a restarted service must not all come at once.
+        wait_ms = max(backoff_ms * self._rng.uniform(0.5, 1.0), retry_after_ms * self._rng.uniform(1.0, 1.25))
+        self._not_before_ms[self._at] = now_ms + wait_ms
+        self.advance()
+
+    def advance(self) -> None:
+        """Prefer the next URL from now on."""
+        self._at = (self._at + 1) % len(self._urls)
+
+
+class Follower:
+    """A live copy of the list under one filter, while `run` runs."""
+
+    def __init__(self, open_watch: OpenWatch, settings: ClientSettings, clock: Clock, rng: random.Random) -> None:
+        self._open_watch = open_watch
         self._settings = settings
         self._clock = clock
-        self._chance = chance
-        self._endpoints = Endpoints(settings, chance)
+        self._rng = rng
+        self._endpoints = Endpoints(settings, rng)
         self._mirror = Mirror(settings.unconfirmed_limit_ms)
         self._subscriptions = Subscriptions()
         self._last_event_id: str | None = None
-        self._heard_ms: int | None = None
+        self._received_ms: int | None = None
         self._connected_url: str | None = None
         self.last_error: PoolmusterError | None = None
-        """Why the latest connection failed; ``None`` while one stands."""
+        """Why the latest connection failed; ``None`` while one is open."""
 
     @property
     def has_list(self) -> bool:
@@ -72,12 +114,12 @@ class Follower:
 
     @property
     def complete(self) -> bool:
-        """Whether the list is known to hold every live pool: the service says so, and the watch stands."""
+        """Whether the list is known to hold every live pool: the service says so, and the watch is open."""
         return self._mirror.complete and self._connected_url is not None
 
     @property
     def sources(self) -> tuple[SourceReport, ...]:
-        """The sources of the list as the service last told them, with the time that has passed since taken off."""
+        """The sources of the list as the service last reported them, with the time since then taken off."""
         passed_ms = self._clock.monotonic_ms() - self._mirror.sources_at_ms
         return tuple(source.later(passed_ms) for source in self._mirror.sources)
 
@@ -88,25 +130,25 @@ class Follower:
 
     @property
     def age_ms(self) -> int | None:
-        """How long ago the service was last heard; ``None`` before there is a list."""
-        if self._heard_ms is None or not self._mirror.has_list:
+        """The time since the service last sent anything; ``None`` before there is a list."""
+        if self._received_ms is None or not self._mirror.has_list:
             return None
-        return self._clock.monotonic_ms() - self._heard_ms
+        return self._clock.monotonic_ms() - self._received_ms
 
     @property
     def connected_url(self) -> str | None:
-        """The instance that the watch stands with, if it stands."""
+        """The instance whose watch is open, if any."""
         return self._connected_url
 
     def updates(self) -> Subscription:
         """Every update from now on, to be iterated or dropped at any time. After the follower's end it ends at once.
 
-        Where there is a list already it begins with an ``overrun``: what led to the list came before.
+        Where there is a list already it begins with an ``overrun``: the updates that led to the list came before.
         """
         return self._subscriptions.add(Update(kind=UpdateKind.OVERRUN) if self.has_list else None)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """End ``subscription``, whoever else still holds it. Once more does nothing."""
+        """End ``subscription``, also while other code holds it. A second call does nothing."""
         self._subscriptions.remove(subscription)
 
     def end(self) -> None:
@@ -121,7 +163,7 @@ class Follower:
                 await self._clock.sleep_ms(self._endpoints.choose(self._clock.monotonic_ms()))
                 await self._connect(self._endpoints.url)
                 self._expire()
-        except Exception as bug:  # told to every consumer, who would wait for ever, and raised
+        except Exception as bug:  # consumers would wait for ever, so they get it too
             self._subscriptions.end(bug)
             raise
         finally:
@@ -133,11 +175,11 @@ class Follower:
         closing: Closing | None = None
         error: PoolmusterError | None = None
         try:
-            closing = await self._listen(url)
+            closing = await self._read_watch(url)
         except WatchTimeout:
             error = Unreachable(f"{url} has been silent for {self._settings.silence_limit_ms / 1000:g} s.")
         except MalformedEvent as malformed:
-            self._last_event_id = None  # what is lost can only be had again with a whole list
+            self._last_event_id = None  # only a whole list brings back what is lost
             error = malformed
         except PoolmusterError as failure:
             error = failure
@@ -150,57 +192,50 @@ class Follower:
             self._endpoints.worked()
         if self._connected_url is not None or error is not None:
             self._connected_url, self.last_error = None, error
-            self._tell(Update(kind=UpdateKind.DISCONNECTED, url=url, error=error))
+            self._subscriptions.publish(Update(kind=UpdateKind.DISCONNECTED, url=url, error=error))
         if closing is not None and proved_good:
-            await self._part(closing)
+            if closing.reason == "shutdown":
+                self._endpoints.advance()
+            await self._clock.sleep_ms(self._rng.uniform(0, CLOSING_JITTER_MS))
         else:
             asked_s = error.retry_after_s if isinstance(error, NotReady | LimitReached) else 0
             self._endpoints.failed(now_ms, asked_s * 1000)
 
-    async def _part(self, closing: Closing) -> None:
-        """The instance said goodbye: come back almost at once, to another one if this one stops."""
-        if closing.reason == "shutdown":
-            self._endpoints.advance()
-        await self._clock.sleep_ms(self._chance.uniform(0, CLOSING_JITTER_MS))
-
-    async def _listen(self, url: str) -> Closing | None:
-        """Take in events until the watch ends. Returns its `Closing` if it had one."""
-        limit_bytes = self._settings.answer_limit_bytes
+    async def _read_watch(self, url: str) -> Closing | None:
+        """Apply events until the watch ends. Returns its `Closing` if it had one."""
         async with (
             Watchdog(self._clock, self._settings.silence_limit_ms) as watchdog,
-            self._source.open(url, self._last_event_id) as stream,
+            self._open_watch(url, self._last_event_id) as stream,
         ):
-            authorizer = CatchUp(stream.revision, resumed=self._last_event_id is not None)
+            catch_up = CatchUp(stream.revision, resumed=self._last_event_id is not None)
 
-            def heard() -> None:
-                watchdog.heard()
-                self._heard_ms = self._clock.monotonic_ms()
+            def on_progress() -> None:
+                watchdog.reset()
+                self._received_ms = self._clock.monotonic_ms()
 
-            async with aclosing(read_events(stream.chunks, limit_bytes, heard)) as events:
+            async with aclosing(read_events(stream.chunks, self._settings.answer_limit_bytes, on_progress)) as events:
                 async for event in events:
-                    for admitted in authorizer.admit(event):
-                        self._take(admitted, url, connected=authorizer.done)
+                    for admitted in catch_up.admit(event):
+                        self._apply(admitted, url, connected=catch_up.done)
                     if isinstance(event, Closing):
                         return event
         return None
 
-    def _take(self, event: Event, url: str, *, connected: bool) -> None:
+    def _apply(self, event: Event, url: str, *, connected: bool) -> None:
         if event.id is not None or isinstance(event, Snapshot):
             self._last_event_id = event.id
         forgotten = self._mirror.apply(event, self._clock.monotonic_ms())
         if self._connected_url is None and connected:
             self._connected_url, self.last_error = url, None
-            self._tell(Update(kind=UpdateKind.CONNECTED, url=url))
-        if event.type in _TOLD:
-            self._tell(Update(kind=_TOLD[event.type], event=event, forgotten=forgotten, url=url))
+            self._subscriptions.publish(Update(kind=UpdateKind.CONNECTED, url=url))
+        if event.type in _KINDS:
+            update = Update(kind=_KINDS[event.type], event=event, forgotten=forgotten, url=url)
+            self._subscriptions.publish(update)
         self._expire()
 
     def _expire(self) -> None:
         if forgotten := self._mirror.expire(self._clock.monotonic_ms()):
-            self._tell(Update(kind=UpdateKind.FORGOTTEN, forgotten=forgotten))
-
-    def _tell(self, update: Update) -> None:
-        self._subscriptions.tell(update)
+            self._subscriptions.publish(Update(kind=UpdateKind.FORGOTTEN, forgotten=forgotten))
 
 
 def _clear_tracebacks(error: BaseException | None) -> None:
@@ -210,4 +245,4 @@ def _clear_tracebacks(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-_TOLD = {kind.value: kind for kind in list(UpdateKind)[:5]}
+_KINDS = {kind.value: kind for kind in list(UpdateKind)[:5]}

@@ -1,8 +1,7 @@
-"""The service's answers as clients hold them.
+"""The service's responses as values.
 
-Pools stay plain objects of the standard library's JSON, so that fields this version does not know, and integers of
-any size, survive. Kinds, states, causes and reasons are plain strings, as the service may have more of them than this
-version knows.
+Pools stay plain objects of the standard library's JSON, so that unknown fields, and integers of any size, are kept.
+Kinds, states, causes and reasons are plain strings, as a newer service may have more of them.
 """
 
 from typing import Any
@@ -33,14 +32,14 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "fresh"
 
     def later(self, passed_ms: int) -> "SourceReport":
-        """As it is ``passed_ms`` after it was told, if nothing else has happened."""
+        """The same report ``passed_ms`` later, if nothing else has happened."""
         if self.clears_in_ms is None:
             return self
         return msgspec.structs.replace(self, clears_in_ms=max(0, self.clears_in_ms - passed_ms))
 
 
 class PoolList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of pools. ``body`` is the answer byte for byte; ``instance`` is the boot id of who gave it."""
+    """A list of pools. ``body`` is the response byte for byte; ``instance`` is the boot id of the one that sent it."""
 
     pools: tuple[Document, ...]
     complete: bool
@@ -51,7 +50,7 @@ class PoolList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Any other answer: the JSON object, its bytes, and the boot id of the instance that gave it."""
+    """Any other response: the JSON object, its bytes, and the boot id of the instance that sent it."""
 
     document: Document
     body: bytes
@@ -60,7 +59,7 @@ class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegisterResult(RegistrationResponse, frozen=True, kw_only=True):
-    """Answer to a registration. ``created`` tells whether the pool was not listed before."""
+    """The response to a registration. ``created``: the pool was not listed before."""
 
     created: bool
 
@@ -92,7 +91,7 @@ def model_names(pool: Document) -> list[str]:
 
 
 def read_sources(value: Any) -> tuple[SourceReport, ...]:
-    """The sources in an answer. One that cannot be read stands as an unknown source: it never looks fresh."""
+    """The sources of a list. One that cannot be read becomes an unknown source, which is never fresh."""
     return tuple(map(_read_source, value)) if isinstance(value, list) else ()
 
 
@@ -105,7 +104,7 @@ def _read_source(value: Any) -> SourceReport:
 
 
 def read_pool_list(document: Document, body: bytes, instance: str | None) -> PoolList | None:
-    """A list answer, or ``None`` if the object is none."""
+    """The list in a response, or ``None`` if the object is none."""
     pools, complete = document.get("pools"), document.get("complete")
     if not isinstance(pools, list) or not isinstance(complete, bool) or any(key_of(pool) is None for pool in pools):
         return None

@@ -1,4 +1,4 @@
-"""What a client is told once: where the service is and how long to wait for it."""
+"""Settings of a client: where the service is, with which credentials, and how long to wait for it."""
 
 import msgspec
 
@@ -9,16 +9,16 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one client: where the service is, how this client proves who it is, whom it trusts, its patience.
+    """Settings of one client. Raises `InvalidInput` for a bad URL, and for a key without its certificate.
 
-    ``urls`` are base URLs of instances of one service, tried in this order. An answer, a line of a watch included,
-    may have ``answer_limit_bytes``. A watch that brings nothing for ``silence_limit_ms`` is taken for dead; the
-    service sends something every 5 s, so that is three intervals. Pools that an incomplete list lacked stay usable
-    for ``unconfirmed_limit_ms``.
+    ``urls`` are base URLs of instances of one service, tried in this order. A response, and a line of a watch, may have
+    ``answer_limit_bytes``. A watch that brings nothing for ``silence_limit_ms`` counts as dead; the service sends
+    something every 5 s, so that is three intervals. Pools that an incomplete list lacked stay usable for
+    ``unconfirmed_limit_ms``.
 
     The rest are paths of files, which are read again when they change. ``token_file`` holds a bearer token.
     ``ca_cert`` holds the certificates (PEM) to trust instead of the system's. ``client_cert`` holds the certificate to
-    show, with any intermediates, and its key unless ``client_key`` does.
+    present, with any intermediates, and its key unless ``client_key`` does.
     """
 
     urls: tuple[str, ...] = (DEFAULT_URL,)
@@ -35,10 +35,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     client_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InvalidInput` where a URL is none: asked for again and again, it would look like an outage.
-
-        And for a key without its certificate.
-        """
+        """A bad URL is refused here: later it would look like an outage, as a follower tries for ever."""
         if not self.urls:
             raise InvalidInput("A client needs the URL of at least one instance.")
         for url in self.urls:

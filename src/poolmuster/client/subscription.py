@@ -1,6 +1,6 @@
 """The consumers of a follower's updates, each with a bounded queue.
 
-Nobody has to say that he goes: a follower knows its consumers only while somebody else does.
+A consumer need not unsubscribe: a follower holds weak references, and the last other reference ends a subscription.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from poolmuster.model.key import PoolKey
 
 
 class UpdateKind(StrEnum):
-    """What happened. The first five are events of the watch.
+    """The kinds of updates. The first five are events of the watch.
 
     ``forgotten``: pools that were unconfirmed for too long left the usable set. ``connected`` and ``disconnected``
-    are about the watch itself. ``overrun``: this consumer came later than the list, or was too slow, so
-    that updates were left out; all that it needs is to look at the follower again.
+    are about the watch itself. ``overrun``: this consumer began later than the list, or was too slow, so that updates
+    were left out; the follower's present content is all that it needs.
     """
 
     SNAPSHOT = "snapshot"
@@ -35,7 +35,7 @@ class UpdateKind(StrEnum):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of what a follower holds. ``forgotten`` are unconfirmed pools that left the usable set with it."""
+    """One change to a follower. ``forgotten`` are unconfirmed pools that left the usable set with it."""
 
     kind: UpdateKind
     event: Event | None = None
@@ -45,7 +45,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """How much text it stands for; as Python's objects it is several times that."""
+        """The size of its text; as Python's objects it is several times that."""
         keys_bytes = sum(len(part) for key in self.forgotten for part in key.parts)
         return keys_bytes + (0 if self.event is None else self.event.size_bytes)
 
@@ -57,9 +57,9 @@ QUEUE_LIMIT_BYTES = 16 * 1024 * 1024
 class Subscription:
     """An async iterator of `Update`. It ends, with the error if there is one, when the follower does.
 
-    At most ``limit`` updates wait in it: one snapshot, and others of ``limit_bytes`` in all. What would be more makes
-    all that waits give way to one ``overrun``, after which a snapshot that has just come still stands. While somebody
-    waits for it, it stands in ``awaited``.
+    Its queue holds at most ``limit`` updates: one snapshot, and others of ``limit_bytes`` in all. One more replaces the
+    whole queue by an ``overrun``, and follows that if it is a snapshot. While a task waits for an update, ``awaited``
+    holds the subscription.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Subscription:
         self._append(update)
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more comes. What waits can still be taken."""
+        """Put nothing more. The queue can still be read."""
         self._ended, self._error = True, error
         self._wake.set()
 
     def take_all(self) -> list[Update]:
-        """The updates that wait, without waiting for more."""
+        """The updates in the queue, without waiting for more."""
         waiting = list(self._queue)
         self._queue.clear()
         self._snapshots = self._others_bytes = 0
@@ -134,12 +134,12 @@ class Subscription:
 
 
 class Subscriptions:
-    """The consumers of one follower. Whom nobody else holds, and nobody waits for, is gone."""
+    """The consumers of one follower, held weakly."""
 
     def __init__(self) -> None:
         self._known: list[ref[Subscription]] = []
-        # Those that somebody waits for. An event loop holds its tasks weakly: a task that only its subscription knows
-        # would vanish in its wait.
+        # Those that a task waits for. An event loop holds its tasks weakly: a task that only its subscription refers to
+        # would be collected while it waits.
         self._awaited: list[Subscription] = []
         self._ended = False
         self._error: BaseException | None = None
@@ -148,7 +148,7 @@ class Subscriptions:
         return len(self._live())
 
     def add(self, first: Update | None = None) -> Subscription:
-        """One more, which begins with ``first`` if that is given. Once all have ended, one that has ended too."""
+        """A new one, which begins with ``first`` if that is given. After `end` it has ended too."""
         subscription = Subscription(self._awaited)
         if self._ended:
             subscription.end(self._error)
@@ -159,18 +159,18 @@ class Subscriptions:
         return subscription
 
     def remove(self, subscription: Subscription) -> None:
-        """End this one, and let go of what waits in it. Once more does nothing."""
+        """End this one, and empty its queue. A second call does nothing."""
         self._known = [ref(each) for each in self._live() if each is not subscription]
         subscription.take_all()
         subscription.end(None)
 
-    def tell(self, update: Update) -> None:
-        """Put an update into all."""
+    def publish(self, update: Update) -> None:
+        """Put an update into all queues."""
         for each in self._live():
             each.put(update)
 
     def end(self, error: BaseException | None) -> None:
-        """End all, with ``error`` if there is one, and all that will come. Once more does nothing."""
+        """End all, with ``error`` if there is one, and all that will be added. A second call does nothing."""
         if self._ended:
             return
         self._ended, self._error = True, error

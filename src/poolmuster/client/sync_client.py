@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class NotInUse(RuntimeError):
-    """A call outside of the client's ``with`` block: a mistake of the program that uses it."""
+    """A call outside of the client's ``with`` block: a bug of the program that uses it."""
 
 
 class Client:
@@ -36,7 +36,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        """Nothing is given to the loop once it is to end, as nobody would ever hear of that again."""
+        """Guards the loop: work that is given to it after its end would never return."""
 
     def __enter__(self) -> Self:
         if self._loop is not None:
@@ -74,15 +74,15 @@ class Client:
         return self._wait(self._client.list(**filters))
 
     def get(self, key: PoolKey | str) -> ApiResponse:
-        """Everything about one pool (`AsyncClient.get`)."""
+        """One pool with its lease and changes (`AsyncClient.get`)."""
         return self._wait(self._client.get(key))
 
     def changes(self, since_s: float | None = None, **filters: Unpack[Filters]) -> ApiResponse:
-        """What changed lately (`AsyncClient.changes`)."""
+        """The latest changes (`AsyncClient.changes`)."""
         return self._wait(self._client.changes(since_s, **filters))
 
     def status(self) -> ApiResponse:
-        """How one instance is doing (`AsyncClient.status`)."""
+        """The status of one instance (`AsyncClient.status`)."""
         return self._wait(self._client.status())
 
     def routers(self) -> tuple[RouterReplica, ...]:
@@ -130,7 +130,7 @@ class Client:
 
 
 async def _end_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Let go of what other threads still wait for."""
+    """Cancel the calls that other threads still wait for."""
     waiting = asyncio.all_tasks() - {asyncio.current_task()}
     for task in waiting:
         task.cancel()
@@ -176,7 +176,7 @@ class SyncFollower:
 
     @property
     def sources(self) -> tuple[SourceReport, ...]:
-        """The sources as last told (`Follower.sources`)."""
+        """The sources as last reported (`Follower.sources`)."""
         return self._read(lambda: self._follower.sources)
 
     @property
@@ -186,12 +186,12 @@ class SyncFollower:
 
     @property
     def connected_url(self) -> str | None:
-        """The instance that the watch stands with, if it stands (`Follower.connected_url`)."""
+        """The instance whose watch is open, if any (`Follower.connected_url`)."""
         return self._follower.connected_url
 
     @property
     def age_ms(self) -> int | None:
-        """How long ago the service was last heard (`Follower.age_ms`)."""
+        """The time since the service last sent anything (`Follower.age_ms`)."""
         return self._read(lambda: self._follower.age_ms)
 
     def updates(self) -> "SyncSubscription":
@@ -218,20 +218,16 @@ class SyncSubscription:
 
     def __next__(self) -> Update:
         try:
-            update: Update = self._wait(_next(self._subscription))
+            update: Update = self._wait(self._subscription.__anext__())
         except (StopAsyncIteration, NotInUse):
             raise StopIteration from None
         return update
 
     def close(self) -> None:
-        """Get no more, also in another thread that waits for the next one. Once more does nothing."""
+        """End it, also in another thread that waits for the next update. A second call does nothing."""
         with suppress(NotInUse):  # then nothing more comes anyway
             self._wait(_call(lambda: self._follower.unsubscribe(self._subscription)))
 
 
 async def _call(what: Callable[[], T]) -> T:
     return what()
-
-
-async def _next(subscription: Subscription) -> Update:
-    return await anext(subscription)

@@ -1,4 +1,4 @@
-"""The HTTP session all calls go through: timeouts, proxies, credentials. No redirects, no cookies, no netrc."""
+"""The HTTP session of all calls: timeouts, proxies, credentials. No redirects, no cookies, no netrc."""
 
 import logging
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ log = logging.getLogger("poolmuster.client")
 
 
 class Session:
-    """Carries calls to the instances of one service, each with what the client shows of itself. Close it."""
+    """Makes calls to the instances of one service, each with the client's credentials. Close it."""
 
     def __init__(self, http: aiohttp.ClientSession, credentials: ClientCredentials) -> None:
         self._http = http
@@ -40,12 +40,11 @@ class Session:
         proxy: str | None,
         body: bytes | None = None,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """One call, which begins as the context is entered. That raises what aiohttp does."""
-        shown = self.credentials
-        if shown.is_due:
-            await shown.look()
-        if shown.authorization is not None:
-            headers = {**headers, "Authorization": shown.authorization}
+        """One call, which begins when the context is entered. Entering raises what aiohttp does."""
+        if self.credentials.is_due:
+            await self.credentials.refresh()
+        if self.credentials.authorization is not None:
+            headers = {**headers, "Authorization": self.credentials.authorization}
         # A context of its own for each state of the files: aiohttp reuses a connection under the same context only.
         return self._http.request(
             method,
@@ -55,7 +54,7 @@ class Session:
             allow_redirects=False,
             timeout=timeout,
             proxy=proxy,
-            ssl=shown.tls,
+            ssl=self.credentials.tls,
         )
 
     async def close(self) -> None:
@@ -75,25 +74,25 @@ def open_session(settings: ClientSettings, clock: Clock | None = None) -> Sessio
     """A session for ``settings``; close it. Raises `InvalidInput` for files that cannot be used."""
     credentials = ClientCredentials(settings, clock or SystemClock())
     if settings.token_file is not None:
-        _warn_of_open_wires(settings.urls)
+        _warn_about_clear_text(settings.urls)
     http = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": USER_AGENT},
         timeout=call_timeout(settings, settings.request_timeout_s),
-        trust_env=False,  # it would send what it finds in ~/.netrc; `proxy_of` reads the proxy variables
+        trust_env=False,  # it would send the content of ~/.netrc; `proxy_of` reads the proxy variables
     )
     return Session(http, credentials)
 
 
 def call_timeout(settings: ClientSettings, total_s: float | None) -> aiohttp.ClientTimeout:
-    """Timeouts of one call, ``None`` for one that has no end of its own."""
+    """Timeouts of one call; with ``None`` it may last for ever once it is connected."""
     connect_s = settings.connect_timeout_s if total_s is None else min(settings.connect_timeout_s, total_s)
     return aiohttp.ClientTimeout(total=total_s, connect=connect_s, sock_connect=connect_s)
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``. Never one for this machine itself."""
+    """The proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``. None for this machine itself."""
     parts = urlsplit(url)
     if _is_this_machine(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
@@ -101,12 +100,13 @@ def proxy_of(url: str) -> str | None:
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy or None
 
 
-def _warn_of_open_wires(urls: tuple[str, ...]) -> None:
-    parted = [(url, urlsplit(url)) for url in urls]
-    open_to = [url for url, parts in parted if parts.scheme == "http" and not _is_this_machine(parts.hostname or "")]
-    if open_to:
+def _warn_about_clear_text(urls: tuple[str, ...]) -> None:
+    exposed = [
+        url for url in urls if (parts := urlsplit(url)).scheme == "http" and not _is_this_machine(parts.hostname or "")
+    ]
+    if exposed:
         log.warning(
-            "The token goes over the network in the clear, for anyone on the way to read: %s", " ".join(open_to)
+            "The token goes over the network in the clear, for anyone on the way to read: %s", " ".join(exposed)
         )
 
 

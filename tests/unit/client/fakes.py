@@ -67,7 +67,7 @@ class Stream:
 
 
 class FakeSource:
-    """`poolmuster.client.watch.WatchSource` that keeps every stream it opened; ``refusals`` are raised in turn."""
+    """Opens watches, and keeps every stream it opened; ``refusals`` are raised in turn."""
 
     def __init__(self) -> None:
         self.streams: list[Stream] = []
@@ -109,7 +109,7 @@ class Scene:
         self.source = FakeSource()
         self.source.refusals = refusals or {}
         self.follower = Follower(
-            self.source, ClientSettings(urls=urls or (ONE,), **settings), self.clock, FixedChance(chance)
+            self.source.open, ClientSettings(urls=urls or (ONE,), **settings), self.clock, FixedChance(chance)
         )
         self.updates: Subscription = self.follower.updates()
 

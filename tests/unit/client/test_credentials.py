@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
-from poolmuster.client.credentials import LOOK_INTERVAL_MS, SETTLE_MS, ClientCredentials, HiddenText, UnusableFile
+from poolmuster.client.credentials import REFRESH_INTERVAL_MS, SETTLE_MS, ClientCredentials, HiddenText, UnusableFile
 from poolmuster.client.settings import ClientSettings
 from poolmuster.model.errors import InvalidInput
 from tests.support.clock import ManualClock
 from tests.support.pki import Authority, Issued, replace_file
-from tests.unit.client.looking import look, looked
+from tests.unit.client.refreshing import refresh, refresh_when_due
 
 TOKEN = "planted-token-that-shows-nowhere"
 URL = "https://x.example"
@@ -42,38 +42,38 @@ async def test_a_token_is_read_at_the_start_and_again_within_a_second(token_file
     assert credentials.authorization == f"Bearer {TOKEN}"
     replace_file(token_file, b"second")
     assert not credentials.is_due
-    clock.jump(LOOK_INTERVAL_MS - 1)
+    clock.jump(REFRESH_INTERVAL_MS - 1)
     assert not credentials.is_due
     clock.jump(1)
     assert is_due(credentials)
-    await look(credentials, clock)
+    await refresh(credentials, clock)
     assert credentials.authorization == "Bearer second"
     assert not credentials.is_due
 
 
-async def test_where_nothing_changed_a_look_takes_no_time(token_file: Path) -> None:
+async def test_where_nothing_changed_a_refresh_takes_no_time(token_file: Path) -> None:
     clock = ManualClock()
     credentials = ClientCredentials(ClientSettings(token_file=str(token_file)), clock)
-    await credentials.look()
+    await credentials.refresh()
     assert clock.monotonic_ms() == ManualClock().monotonic_ms()
 
 
-async def test_after_a_refusal_it_is_looked_at_at_once(token_file: Path) -> None:
+async def test_after_a_refusal_it_is_due_at_once(token_file: Path) -> None:
     clock = ManualClock()
     credentials = ClientCredentials(ClientSettings(token_file=str(token_file)), clock)
     replace_file(token_file, b"second")
-    credentials.refused()
+    credentials.request_refresh()
     assert credentials.is_due
-    await look(credentials, clock)
+    await refresh(credentials, clock)
     assert credentials.authorization == "Bearer second"
 
 
-async def test_without_files_it_is_never_looked_at() -> None:
+async def test_without_files_it_is_never_due() -> None:
     clock = ManualClock()
     credentials = ClientCredentials(ClientSettings(), clock)
-    clock.jump(10 * LOOK_INTERVAL_MS)
+    clock.jump(10 * REFRESH_INTERVAL_MS)
     assert not credentials.is_due
-    credentials.refused()
+    credentials.request_refresh()
     assert not credentials.is_due
     assert (credentials.authorization, credentials.tls) == (None, True)
 
@@ -85,16 +85,16 @@ async def test_a_file_that_breaks_leaves_what_it_held_and_is_told_once(
     credentials = ClientCredentials(ClientSettings(token_file=str(token_file)), clock)
     replace_file(token_file, b"planted two lines\nplanted")
     for _ in range(3):
-        await looked(credentials, clock)
+        await refresh_when_due(credentials, clock)
     assert credentials.authorization == f"Bearer {TOKEN}"
     (line,) = told(caplog)
     assert str(token_file) in line
     assert "planted" not in line
     os.remove(token_file)  # noqa: PTH107 - done at once
-    await looked(credentials, clock)
+    await refresh_when_due(credentials, clock)
     assert "No such file" in told(caplog)[1]
     replace_file(token_file, b"third")
-    await looked(credentials, clock)
+    await refresh_when_due(credentials, clock)
     assert credentials.authorization == "Bearer third"
     assert len(told(caplog)) == 2
 
@@ -107,7 +107,7 @@ async def test_a_file_that_is_being_written_is_not_taken_half(tmp_path: Path) ->
     credentials = ClientCredentials(ClientSettings(urls=(URL,), ca_cert=str(ca)), clock)
     before = credentials.tls
     ca.write_bytes(second.pem)
-    clock.jump(LOOK_INTERVAL_MS)
+    clock.jump(REFRESH_INTERVAL_MS)
 
     async def write_on(duration_ms: float) -> None:
         assert duration_ms == SETTLE_MS
@@ -115,10 +115,10 @@ async def test_a_file_that_is_being_written_is_not_taken_half(tmp_path: Path) ->
 
     credentials._clock = ManualClock(clock.monotonic_ms())
     credentials._clock.sleep_ms = write_on  # type: ignore[method-assign]
-    await credentials.look()
+    await credentials.refresh()
     assert credentials.tls is before
     credentials._clock = clock
-    await looked(credentials, clock)
+    await refresh_when_due(credentials, clock)
     assert credentials.tls is not before
 
 
@@ -132,7 +132,7 @@ async def test_the_swap_of_a_link_is_noticed_as_kubernetes_does_it(tmp_path: Pat
     credentials = ClientCredentials(ClientSettings(token_file=str(tmp_path / "token")), clock)
     (tmp_path / "..new").symlink_to("2")
     os.replace(tmp_path / "..new", tmp_path / "..data")  # noqa: PTH105 - as the kubelet does it
-    await looked(credentials, clock)
+    await refresh_when_due(credentials, clock)
     assert credentials.authorization == "Bearer token-2"
 
 
@@ -145,11 +145,11 @@ async def test_a_certificate_without_its_key_waits_for_it(tmp_path: Path, caplog
     before = credentials.tls
     fresh = authority.client("a")
     replace_file(Path(paths.cert), fresh.cert_pem)
-    await looked(credentials, clock)
+    await refresh_when_due(credentials, clock)
     assert credentials.tls is before
     assert "the key is not the client certificate's" in told(caplog)[0]
     replace_file(Path(paths.key), fresh.key_pem)
-    await looked(credentials, clock)
+    await refresh_when_due(credentials, clock)
     assert credentials.tls is not before
     assert len(told(caplog)) == 1
 
@@ -166,7 +166,7 @@ async def test_the_systems_authorities_may_go_away_while_a_certificate_changes(
     before = credentials.tls
     os.remove(system)  # noqa: PTH107 - done at once
     authority.client("a").write(tmp_path)
-    await looked(credentials, clock)
+    await refresh_when_due(credentials, clock)
     assert credentials.tls is before
     assert "SSL_CERT_FILE" in told(caplog)[0]
 

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.client.endpoints import Endpoints
+from poolmuster.client.follow import Endpoints
 from poolmuster.client.settings import ClientSettings
 
 

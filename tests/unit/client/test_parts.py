@@ -8,12 +8,11 @@ import pytest
 
 from poolmuster.client.api import pairs_of, pool_path
 from poolmuster.client.async_client import as_key, settings_of
-from poolmuster.client.catchup import number_of
 from poolmuster.client.errors import InvalidResponse, NotReady, UnexpectedStatus, error_of
 from poolmuster.client.responses import key_of, read_pool_list, read_sources
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import open_session, proxy_of
-from poolmuster.client.watch import read_events
+from poolmuster.client.watch import number_of, read_events
 from poolmuster.model.errors import (
     FieldError,
     Forbidden,
