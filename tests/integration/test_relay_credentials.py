@@ -99,7 +99,7 @@ async def test_its_credentials_rotate_are_refused_and_never_show(
         shown = [(await get(port, path))[1] for path in ("/status", "/metrics", "/health/ready")]
         shown += [*of_process(program.pid), program.stdout, program.stderr]
     text = "\n".join(shown)
-    assert program.stderr.count("Discovery refuses the pool") == 1
+    assert program.stderr.count("registration refused") == 1
     assert program.stderr.count("credentials not reloaded") == 1
     assert "sesame" not in text
     assert "PRIVATE KEY" not in text

@@ -125,7 +125,7 @@ class Relay:
         ids = itertools.count()
         self._world = world
         self.name = name
-        self.heart = Heartbeat(1, new_id=lambda: f"{relay_id}.{next(ids)}", draw=world.chance.random)
+        self.heart = Heartbeat(1, new_id=lambda: f"{relay_id}.{next(ids)}", rng=world.chance.random)
         self.heart.set_document(world.clock.monotonic_ms(), body(name))
         self.task = asyncio.create_task(self._run())
 

@@ -12,7 +12,7 @@ one line and exit code 2. ``--help`` shows flags under headings.
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -162,7 +162,7 @@ def refuse_foreign(ctx: click.Context, mode: str, flags: Iterable[str]) -> None:
             raise click.UsageError(f"{found.flag}{where} works only with {mode}.", ctx)
 
 
-def fail_usage(ctx: click.Context, flag: str, problem: str) -> None:
+def fail_usage(ctx: click.Context, flag: str, problem: str) -> NoReturn:
     """Stop with exit code 2 and one line that names ``flag``, and its variable if that set it."""
     raise click.BadParameter(problem, ctx=ctx, param=_option(ctx, flag))
 

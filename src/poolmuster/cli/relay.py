@@ -13,11 +13,9 @@ from poolmuster.cli.service_options import client_settings, discovery_options
 from poolmuster.cli.values import LABEL, POSITIVE_SECONDS, URL, PairType
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
-from poolmuster.model.key import PoolKey, check_key
 from poolmuster.programs.logging import configure_logging
 from poolmuster.programs.settings.listen import ListenSettings, UsageError
-from poolmuster.relay.addresses import server_root, unreachable_announcement
-from poolmuster.relay.pools_file import health_path_fault
+from poolmuster.relay.pools_file import PoolEntry, pool_settings
 from poolmuster.relay.settings import (
     DEFAULT_HEALTH_PATH,
     OnExit,
@@ -26,6 +24,7 @@ from poolmuster.relay.settings import (
     ProbeSettings,
     RelaySettings,
     pod_namespace,
+    validate_health_path,
 )
 
 ALIAS = PairType("id", "alias")
@@ -111,7 +110,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
 
 def settings_of(ctx: click.Context, flags: dict[str, Any], discovery: tuple[str, ...]) -> RelaySettings:
     """The flags as settings. Raises `click.UsageError`."""
-    if (fault := health_path_fault(flags["health_path"])) is not None:
+    if (fault := validate_health_path(flags["health_path"])) is not None:
         fail_usage(ctx, "--health-path", fault)
     defaults = PoolDefaults(
         cluster_id=flags["cluster_id"],
@@ -144,40 +143,18 @@ def _one_pool(
     for flag in ("--frontend", "--cluster-id", "--name"):
         if flags[flag[2:].replace("-", "_")] is None:
             raise click.UsageError(f"{flag} is needed to register one pool, or --pools to register many.", ctx)
-    key = PoolKey(flags["cluster_id"], defaults.namespace, flags["name"])
-    try:
-        check_key(key)
-    except InvalidInput as error:
-        where = {"/cluster_id": "--cluster-id", "/namespace": "--namespace", "/dgd_name": "--name"}
-        fail_usage(ctx, where.get(error.field_errors[0].pointer, "--name"), f"{error.field_errors[0].detail}.")
-    frontend_url = _root(flags["frontend"], "--frontend")
-    announced = flags["advertise_url"]
-    advertise_url = frontend_url if announced is None else _root(announced, "--advertise-url")
-    if (elsewhere := unreachable_announcement(advertise_url, discovery)) is not None:
-        fail_usage(
-            ctx,
-            "--frontend" if announced is None else "--advertise-url",
-            f"{advertise_url} names this machine only, and would be announced to {elsewhere}, which is elsewhere: "
-            "say by --advertise-url how others reach the server.",
-        )
-    return PoolSettings(
-        key=key,
-        frontend_url=frontend_url,
-        advertise_url=advertise_url,
-        health_path=defaults.health_path,
-        token_file=flags["frontend_token_file"],
-        ca_cert=flags["frontend_ca_cert"],
-        region=defaults.region,
-        availability_zone=defaults.availability_zone,
-        weight=flags["weight"],
-        labels=defaults.labels,
-        labels_file=defaults.labels_file,
-        aliases=flags["model_alias"],
-    )
-
-
-def _root(url: str, flag: str) -> str:
-    root, shortened = server_root(url)
-    if shortened:
+    aliases: dict[str, list[str]] = {}
+    for model_id, alias in flags["model_alias"]:
+        aliases.setdefault(model_id, []).append(alias)
+    names = ("name", "frontend", "advertise_url", "weight", "frontend_token_file", "frontend_ca_cert")
+    entry = PoolEntry(**{name: flags[name] for name in names}, aliases=aliases)
+    for member, root in entry.shortened:
+        flag = "--" + member.replace("_", "-")
         echo_err(f"poolmuster relay: the /v1 at the end of {flag} is taken off: {root} is used.")
-    return root
+    try:
+        return pool_settings(entry, defaults, discovery)
+    except InvalidInput as error:
+        fault = error.field_errors[0]
+        member = fault.pointer.removeprefix("/").replace("dgd_name", "name") or "name"
+        detail = fault.detail.replace("advertise_url", "--advertise-url")
+        fail_usage(ctx, "--" + member.replace("_", "-"), f"{detail}.")

@@ -17,7 +17,7 @@ from poolmuster.programs.settings.listen import ListenSettings
 from poolmuster.programs.supervisor import StopStep, Supervisor, TaskFunction
 from poolmuster.relay.agent import Agent
 from poolmuster.relay.app import relay_apps
-from poolmuster.relay.discovery_client import DiscoveryClient
+from poolmuster.relay.discovery import DiscoveryClient
 from poolmuster.relay.probe import Prober
 from poolmuster.relay.settings import RelaySettings
 from poolmuster.relay.supervisor import AgentSupervisor
@@ -54,9 +54,9 @@ async def _relay(
             probing=settings.probe,
             clock=clock,
             new_id=new_relay_id,
-            draw=random.random,
+            rng=random.random,
         )
-        agents = AgentSupervisor(settings, agent=new_agent, clock=clock, draw=random.random)
+        agents = AgentSupervisor(settings, agent=new_agent, clock=clock, rng=random.random)
         agents.check()
         listener = Listener(listen, LIMITS, clock)
         listener.bind()

@@ -1,11 +1,18 @@
 """The relay's own health, status and metrics.
 
 ``GET /health/live`` depends on nothing. ``GET /health/ready`` is ``200`` while every pool whose server is up is listed;
-a pool whose server is down is off the list on purpose and does not count. ``GET /status`` says everything.
+a pool whose server is down is off the list on purpose and does not count. ``GET /status`` shows everything. The names
+of the metrics are stable and documented in docs/relay.md.
 """
+
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import msgspec
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
@@ -18,11 +25,60 @@ from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.health import Readiness, exposition, live
 from poolmuster.model.auth import Role
 from poolmuster.model.errors import NotFound, Unavailable
-from poolmuster.relay.metrics import RelayCollector
+from poolmuster.relay.status import PoolCounts, RelayPoolStatus, ServerState
 from poolmuster.relay.supervisor import AgentSupervisor
 
+_PREFIX = "poolmuster_relay_"
+_GAUGES: tuple[tuple[str, str, Callable[[RelayPoolStatus], bool]], ...] = (
+    ("server_up", "1 while the model server is up and serves", lambda pool: pool.server.state is ServerState.UP),
+    ("pool_listed", "1 while the last lease runs", lambda pool: pool.discovery.listed),
+    ("pool_refused", "1 while discovery refuses the pool", lambda pool: pool.discovery.refused),
+    ("pool_conflict", "1 while another relay registers the pool in turn", lambda pool: pool.discovery.conflict),
+)
+_HEARTBEATS = "Heartbeats by outcome: registered, renewed, failed, refused, superseded"
+_PROBES = "Probes by outcome: good, frontend_unhealthy, no_models"
+_COUNTERS: tuple[tuple[str, str, str, Callable[[PoolCounts], Counter[str]]], ...] = (
+    ("heartbeats", _HEARTBEATS, "outcome", lambda counts: counts.heartbeats),
+    ("probes", _PROBES, "outcome", lambda counts: counts.probes),
+    ("deregistrations", "Deregistrations accepted, by reason", "reason", lambda counts: counts.deregistrations),
+)
 
-class RelayPages:
+
+class RelayCollector(Collector):
+    """Metrics read from the agents at each scrape, so that the series of a pool leave with it."""
+
+    def __init__(self, supervisor: AgentSupervisor) -> None:
+        self._supervisor = supervisor
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: with no description the registry does not collect at registration."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges and counters."""
+        statuses = self._supervisor.statuses
+        for name, text, value in _GAUGES:
+            gauge = GaugeMetricFamily(_PREFIX + name, text, labels=["pool"])
+            for status in statuses:
+                gauge.add_metric([status.key], float(value(status)))
+            yield gauge
+        counts = [(str(agent.settings.key), agent.counts) for agent in self._supervisor.agents]
+        for name, text, label, counter_of in _COUNTERS:
+            counter = CounterMetricFamily(_PREFIX + name, text, labels=["pool", label])
+            for key, each in counts:
+                for outcome, count in counter_of(each).items():
+                    counter.add_metric([key, outcome], count)
+            yield counter
+        text = "Times the pool left the list when it should be listed"
+        lost = CounterMetricFamily(_PREFIX + "leases_lost", text, labels=["pool"])
+        for key, each in counts:
+            lost.add_metric([key], each.leases_lost)
+        yield lost
+        text = "1 unless the pools file cannot be used, and its last good content is"
+        yield GaugeMetricFamily(_PREFIX + "pools_file_usable", text, float(self._supervisor.file_problem is None))
+
+
+class RelayHandlers:
     """The handlers. ``boot_id`` names this run of the relay."""
 
     def __init__(self, supervisor: AgentSupervisor, boot_id: str, registry: CollectorRegistry) -> None:
@@ -32,7 +88,7 @@ class RelayPages:
         registry.register(RelayCollector(supervisor))
 
     def check_ready(self) -> None:
-        """Raise `Unavailable` unless every pool that should be listed is; it tells which is not."""
+        """Raise `Unavailable`, with the first reason, unless every pool that should be listed is."""
         if self._supervisor.stopping:
             raise Unavailable("This relay is stopping.")
         faults = [
@@ -45,7 +101,7 @@ class RelayPages:
             raise Unavailable(faults[0] + more)
 
     async def status(self, request: Request) -> Response:
-        """``GET /status``: every pool, as its server and discovery are seen from here."""
+        """``GET /status``: every pool, its server and discovery."""
         document = {
             "program": "relay",
             "version": __version__,
@@ -66,32 +122,29 @@ async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def relay_apps(
-    supervisor: AgentSupervisor,
-    boot_id: str,
-    registry: CollectorRegistry,
-    rules: AccessPolicy,
+    supervisor: AgentSupervisor, boot_id: str, registry: CollectorRegistry, policy: AccessPolicy
 ) -> tuple[ASGIApp, ASGIApp]:
-    """What a relay serves: all of it, and health and metrics by themselves."""
-    authorizer = rules.authorizer
-    pages = RelayPages(supervisor, boot_id, registry)
-    readiness = Readiness(pages.check_ready, authorizer)
+    """The ASGI applications of a relay: all of it, and health and metrics alone."""
+    authorizer = policy.authorizer
+    handlers = RelayHandlers(supervisor, boot_id, registry)
+    readiness = Readiness(handlers.check_ready, authorizer)
     main = [
-        Route("/status", authorizer.guard(Endpoint(GET=pages.status), GET=Role.READ)),
-        Route("/metrics", authorizer.guard(Endpoint(GET=pages.metrics), GET=Role.READ)),
+        Route("/status", authorizer.guard(Endpoint(GET=handlers.status), GET=Role.READ)),
+        Route("/metrics", authorizer.guard(Endpoint(GET=handlers.metrics), GET=Role.READ)),
         Route("/health/live", Endpoint(GET=live)),
         Route("/health/ready", Endpoint(GET=readiness.detailed)),
     ]
     health = [
-        Route("/metrics", Endpoint(GET=pages.metrics)),
+        Route("/metrics", Endpoint(GET=handlers.metrics)),
         Route("/health/live", Endpoint(GET=live)),
         Route("/health/ready", Endpoint(GET=readiness.minimal)),
     ]
 
-    def shell(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:
+    def with_errors(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:
         router = Router(routes, redirect_slashes=False, default=not_found)
-        return ErrorMiddleware(router, loopback_only=loopback_only, refusals=rules.auth_log)
+        return ErrorMiddleware(router, loopback_only=loopback_only, refusals=policy.auth_log)
 
     return (
-        shell(main, authorizer.guard(_no_such_path), loopback_only=rules.loopback_only),
-        shell(health, _no_such_path, loopback_only=rules.health_loopback_only),
+        with_errors(main, authorizer.guard(_no_such_path), loopback_only=policy.loopback_only),
+        with_errors(health, _no_such_path, loopback_only=policy.health_loopback_only),
     )

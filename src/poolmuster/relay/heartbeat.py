@@ -1,21 +1,21 @@
-"""When to send what to discovery: a state machine without clock, socket or chance of its own.
+"""When to send what to discovery: a state machine without a clock, a socket or random numbers of its own.
 
 Rules:
 
-1.  A heartbeat follows the start of the last good one after the interval that the service told, less up to a tenth of
-    it by chance, and at once when the facts changed. Where that interval is over half of the lease, half of the lease
-    is taken instead, since rule 3 could not hold otherwise.
+1.  A heartbeat follows the start of the last good one after the interval that the service asked for, less a random
+    part of up to a tenth, and at once when the facts changed. Half of the lease takes the place of an interval that is
+    longer, since rule 3 could not hold otherwise.
 2.  An attempt has a fifth of the lease, 3 s at most. A failed one goes on to the next URL at once; after all have
     failed in turn there is a pause, a twentieth of the lease at first and doubling up to the interval.
 3.  One lost heartbeat never costs the lease: half + attempt + first pause + attempt is less than a lease. No pause,
     whatever asked for it, outlasts the interval, or the lease where the next attempt could still save it.
-4.  ``409`` means that this ``relay_id`` has left: a new one is sent at once, but only once in a row.
+4.  ``409`` means that this ``relay_id`` was deregistered: a new one is sent at once, but only once in a row.
 5.  Any other refusal (``4xx``) is tried again at the next heartbeat, at the next URL.
-6.  Whoever may be listed deregisters when the server is down, until that is done or the lease has surely ended. After
-    that the relay bears a new ``relay_id``.
+6.  A pool that may be listed is deregistered when its server is down, until that is done or the lease has surely
+    ended. After that the relay takes a new ``relay_id``.
 7.  A relay that stops leaves the pool to another that registers it in turn, if there is one: to take it off the list
     would show watchers a gap until the other's next heartbeat.
-8.  A relay that stops wants nothing any more: whatever is still said of the server changes nothing.
+8.  After a relay has begun to stop, probes of the server change nothing.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ LONGEST_LEASE_MS = 86_400_000
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What the service told of leases; its defaults, until it has spoken."""
+    """The lease and the interval by the last response; before the first one, the service's defaults."""
 
     lease_ms: int = 15_000
     interval_ms: int = 5_000
@@ -53,7 +53,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 def terms_of(lease_ms: int, interval_ms: int) -> Terms:
-    """Terms as told, within reason: no answer makes the relay spin, or sleep for ever."""
+    """The terms of a response within bounds, so that none makes the relay spin or sleep for ever."""
     lease = min(max(lease_ms, 1_000), LONGEST_LEASE_MS)
     return Terms(lease, min(max(interval_ms, 100), lease))
 
@@ -75,16 +75,16 @@ class Register(msgspec.Struct, frozen=True):
 
 
 class Deregister(msgspec.Struct, frozen=True):
-    """Take back what ``relay_id`` registered, at URL number ``url``, within ``timeout_ms``."""
+    """Deregister the pool that ``relay_id`` registered, at URL number ``url``, within ``timeout_ms``."""
 
     url: int
     relay_id: str
-    departing: DeregisterRequest
+    request: DeregisterRequest
     timeout_ms: int
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to send before ``until_ms``; with ``None``, before something happens."""
+    """Nothing to send before ``until_ms``; with ``None``, before the next call of another method."""
 
     until_ms: int | None
 
@@ -93,7 +93,7 @@ Step = Register | Deregister | Wait
 
 
 class HeartbeatAccepted(msgspec.Struct, frozen=True):
-    """The registration was taken. ``created``: the pool was not in the list before."""
+    """The registration was accepted. ``created``: the pool was not listed before."""
 
     terms: Terms
     created: bool = False
@@ -101,17 +101,17 @@ class HeartbeatAccepted(msgspec.Struct, frozen=True):
 
 
 class HeartbeatGone(msgspec.Struct, frozen=True):
-    """The deregistration was taken."""
+    """The deregistration was accepted."""
 
 
 class Superseded(msgspec.Struct, frozen=True):
-    """``409``: this ``relay_id`` has left."""
+    """``409``: this ``relay_id`` was deregistered."""
 
     detail: str
 
 
 class HeartbeatRefused(msgspec.Struct, frozen=True):
-    """The service understood and said no; asking again soon would not help."""
+    """The service understood the request and refused it; another attempt soon would not help."""
 
     status: int
     detail: str
@@ -128,7 +128,7 @@ Outcome = HeartbeatAccepted | HeartbeatGone | Superseded | HeartbeatRefused | He
 
 
 class Phase(StrEnum):
-    """Where a pool stands between its server and discovery."""
+    """The state of a pool between its server and discovery."""
 
     WAITING = "waiting"
     JOINING = "joining"
@@ -137,28 +137,28 @@ class Phase(StrEnum):
 
 
 class Heartbeat:
-    """The state of one pool towards discovery. Ask `next` for the step, do it, tell `ended` what came of it.
+    """The state of one pool towards discovery. Do the step that `next` returns, and give its outcome to `ended`.
 
-    All times are milliseconds of one monotonic clock. ``new_id`` makes relay ids, ``draw`` numbers in [0, 1).
+    All times are milliseconds of one monotonic clock. ``new_id`` makes relay ids, ``rng`` draws from [0, 1).
     """
 
-    def __init__(self, urls: int, *, new_id: Callable[[], str], draw: Callable[[], float]) -> None:
+    def __init__(self, urls: int, *, new_id: Callable[[], str], rng: Callable[[], float]) -> None:
         self._urls = urls
         self._new_id = new_id
-        self._draw = draw
+        self._rng = rng
         self.terms = Terms()
         self.relay_id = new_id()
         self.url = 0
         self.problem: HeartbeatRefused | HeartbeatFailed | None = None
-        """What the last attempt met with; nothing while there is nothing to attempt."""
+        """The failure of the last attempt; ``None`` while there is nothing to attempt."""
         self.failed_rounds = 0
         self.listed_until_ms: int | None = None
         """Until when the pool is surely listed, as far as a relay can know."""
-        self._claimed_until_ms: int | None = None
-        """Until when it may be listed: also an attempt without an answer may have been heard."""
+        self._maybe_listed_until_ms: int | None = None
+        """Until when it may be listed: an attempt without a response may have taken effect."""
         self._conflict_until_ms: int | None = None
         self._facts: bytes | None = None
-        self._departing: DeregisterRequest | None = None
+        self._request: DeregisterRequest | None = None
         self._ending = False
         self._due_ms: int | None = None
         self._tried = 0
@@ -167,7 +167,7 @@ class Heartbeat:
         self._started_ms = 0
 
     def phase(self, now_ms: int) -> Phase:
-        if self._departing is not None:
+        if self._request is not None:
             return Phase.LEAVING
         if self._facts is None:
             return Phase.WAITING
@@ -182,62 +182,62 @@ class Heartbeat:
         return self._conflict_until_ms is not None and now_ms < self._conflict_until_ms
 
     def set_document(self, now_ms: int, facts: bytes) -> None:
-        """The server is up and serves: keep ``facts`` registered."""
+        """The server is up: keep ``facts`` registered."""
         if self._ending:
             return
-        if self._departing is not None:
-            self._departing = None
+        if self._request is not None:
+            self._request = None
             self.relay_id = self._new_id()
             self._due_ms = now_ms
         elif self._facts is None or (facts != self._facts and not self._is_failing):
             self._due_ms = now_ms
         self._facts = facts
 
-    def withdraw(self, now_ms: int, departing: DeregisterRequest) -> None:
-        """The server is down: see that the pool is not listed."""
+    def withdraw(self, now_ms: int, request: DeregisterRequest) -> None:
+        """The server is down: take the pool off the list."""
         if self._ending:
             return
         self._facts = None
-        if self._departing is None:
-            self._depart(now_ms, departing)
+        if self._request is None:
+            self._begin_deregistering(now_ms, request)
 
     def leave(self, now_ms: int) -> None:
-        """The relay stops: see that the pool is not listed, unless another relay registers it too. This is final."""
+        """The relay stops: take the pool off the list, unless another relay registers it too. This is final."""
         self._facts, self._ending = None, True
-        self.failed_rounds = 0  # long pauses are for a relay that has time
+        self.failed_rounds = 0  # a relay that stops has no time for long pauses
         if self.conflict(now_ms):
             self.forget()
-        elif self._departing is None:
-            self._depart(now_ms, DeregisterRequest(DeregistrationReason.RELAY_STOPPING))
+        elif self._request is None:
+            self._begin_deregistering(now_ms, DeregisterRequest(DeregistrationReason.RELAY_STOPPING))
         else:
             self._send_now(now_ms)
 
     def forget(self) -> None:
-        """Send nothing more, and leave what is listed to its lease or to another relay. This is final."""
-        self._facts = self._departing = None
+        """Send nothing more: a listed pool stays until its lease ends, or another relay renews it. This is final."""
+        self._facts = self._request = None
         self._ending = True
 
     def next(self, now_ms: int) -> Step:
-        """What to do now. A step other than `Wait` is to be answered by `ended` before the next call."""
-        if self._departing is not None and not self._maybe_listed(now_ms):
+        """The step to do now. After one other than `Wait`, `ended` has to come before the next call."""
+        if self._request is not None and not self._maybe_listed(now_ms):
             self._reset()
-        if self._departing is None and self._facts is None:
+        if self._request is None and self._facts is None:
             return Wait(None)
         if self._due_ms is not None and now_ms < self._due_ms:
             return Wait(self._due_ms)
         self._started_ms = now_ms
-        if self._departing is not None:
-            self._step = Deregister(self.url, self.relay_id, self._departing, self.terms.attempt_ms)
+        if self._request is not None:
+            self._step = Deregister(self.url, self.relay_id, self._request, self.terms.attempt_ms)
         else:
             assert self._facts is not None
             self._step = Register(self.url, self.relay_id, self._facts, self.terms.attempt_ms)
         return self._step
 
     def ended(self, now_ms: int, outcome: Outcome) -> None:
-        """What came of the step last given out."""
+        """Record the outcome of the last step."""
         step, self._step = self._step, None
         if isinstance(step, Register) and not isinstance(outcome, (HeartbeatRefused, Superseded)):
-            self._claimed_until_ms = now_ms + self.terms.lease_ms
+            self._maybe_listed_until_ms = now_ms + self.terms.lease_ms
         match outcome:
             case HeartbeatAccepted():
                 self._renewed(now_ms, outcome, step)
@@ -256,7 +256,7 @@ class Heartbeat:
                 self._refused(now_ms, outcome)
             case HeartbeatFailed():
                 self._failed(now_ms, outcome)
-        if isinstance(step, Register) and self._departing is not None:
+        if isinstance(step, Register) and self._request is not None:
             self._send_now(now_ms)
 
     @property
@@ -264,11 +264,11 @@ class Heartbeat:
         return isinstance(self.problem, HeartbeatFailed)
 
     def _maybe_listed(self, now_ms: int) -> bool:
-        return self._claimed_until_ms is not None and now_ms < self._claimed_until_ms
+        return self._maybe_listed_until_ms is not None and now_ms < self._maybe_listed_until_ms
 
-    def _depart(self, now_ms: int, departing: DeregisterRequest) -> None:
+    def _begin_deregistering(self, now_ms: int, request: DeregisterRequest) -> None:
         if self._step is not None or self._maybe_listed(now_ms):
-            self._departing = departing
+            self._request = request
             self._send_now(now_ms)
         else:
             self.problem = None
@@ -282,22 +282,22 @@ class Heartbeat:
         self._superseded = False
 
     def _reset(self) -> None:
-        self._departing = self.problem = None
-        self.listed_until_ms = self._claimed_until_ms = self._conflict_until_ms = None
+        self._request = self.problem = None
+        self.listed_until_ms = self._maybe_listed_until_ms = self._conflict_until_ms = None
         self.relay_id = self._new_id()
 
     def _renewed(self, now_ms: int, outcome: HeartbeatAccepted, step: Register | Deregister | None) -> None:
         self._clear_errors()
         self.terms = outcome.terms
         self.listed_until_ms = self._started_ms + self.terms.lease_ms
-        self._claimed_until_ms = now_ms + self.terms.lease_ms
+        self._maybe_listed_until_ms = now_ms + self.terms.lease_ms
         self._conflict_until_ms = self.listed_until_ms if outcome.conflict else None
         if self._ending and outcome.conflict:
             self.forget()
         if isinstance(step, Register) and step.facts != self._facts:
             self._due_ms = now_ms
         else:
-            self._due_ms = self._started_ms + int(self.terms.spacing_ms * (1 - JITTER * self._draw()))
+            self._due_ms = self._started_ms + int(self.terms.spacing_ms * (1 - JITTER * self._rng()))
 
     def _refused(self, now_ms: int, outcome: HeartbeatRefused) -> None:
         self.problem = outcome
@@ -315,7 +315,7 @@ class Heartbeat:
             return
         self._tried = 0
         self.failed_rounds += 1
-        backoff = self.terms.retry_ms * 2 ** min(self.failed_rounds - 1, 10) * (0.5 + self._draw() / 2)
+        backoff = self.terms.retry_ms * 2 ** min(self.failed_rounds - 1, 10) * (0.5 + self._rng() / 2)
         self._due_ms = now_ms + self._pause(now_ms, max(backoff, outcome.retry_after_ms or 0))
 
     def _pause(self, now_ms: int, wish_ms: float) -> int:

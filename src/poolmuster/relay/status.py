@@ -1,4 +1,4 @@
-"""How one pool fares, as ``/status`` shows it and metrics count it."""
+"""The state of one pool, as ``/status`` shows it and metrics count it."""
 
 from collections import Counter
 from enum import StrEnum
@@ -10,7 +10,7 @@ from poolmuster.relay.heartbeat import Phase
 
 
 class ServerState(StrEnum):
-    """What the probes of a model server say."""
+    """The state of a model server by its probes."""
 
     UNKNOWN = "unknown"
     UP = "up"
@@ -20,7 +20,7 @@ class ServerState(StrEnum):
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The model server. ``failed_probes`` counts those in a row; ``detail`` is of the last failed one.
 
-    ``models_left_out`` counts what it lists beyond the limit of a probe.
+    ``models_left_out`` counts the models that it lists beyond the limit of a probe.
     """
 
     url: str
@@ -34,7 +34,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscoveryStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Discovery, for one pool. ``problem`` is what the last attempt met with, ``refused`` a ``4xx`` that stays."""
+    """Discovery, for one pool. ``problem`` is the failure of the last attempt, ``refused`` a ``4xx`` that stays."""
 
     url: str
     listed: bool
@@ -47,7 +47,7 @@ class DiscoveryStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RelayPoolStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One pool of a relay. ``file_problems`` name files of which the last good content is in use."""
+    """One pool of a relay. ``file_problems`` name unusable files, whose last good content is in use."""
 
     key: str
     relay_id: str
@@ -60,7 +60,7 @@ class RelayPoolStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> str | None:
-        """Why the pool is not as it should be: its server is up, but it is refused or not listed; or ``None``."""
+        """Why a pool whose server is up is not listed, or ``None`` where nothing is wrong."""
         if self.server.state is ServerState.UNKNOWN:
             return "its server has not been probed yet"
         if self.server.state is ServerState.DOWN:
@@ -73,7 +73,7 @@ class RelayPoolStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolCounts:
-    """What happened to one pool since the relay started; only ever grows."""
+    """Counters of one pool since the relay started."""
 
     def __init__(self) -> None:
         self.heartbeats: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""All pools of one relay: an agent each, and with ``--pools`` as many as the file says from time to time."""
+"""All pools of one relay: an agent for each, and with ``--pools`` one for each pool in the file."""
 
 import asyncio
 import functools
@@ -26,25 +26,23 @@ AgentFactory = Callable[[PoolSettings], Agent]
 
 
 class AgentSupervisor:
-    """The agents of a relay. `run` ends when `stop` was called and all have left, or raises what an agent died of."""
+    """The agents of a relay. `run` ends after `stop`, when all have ended, or raises the error of an agent."""
 
-    def __init__(
-        self, settings: RelaySettings, *, agent: AgentFactory, clock: Clock, draw: Callable[[], float]
-    ) -> None:
+    def __init__(self, settings: RelaySettings, *, agent: AgentFactory, clock: Clock, rng: Callable[[], float]) -> None:
         self._settings = settings
         self._new_agent = agent
         self._clock = clock
-        self._draw = draw
+        self._rng = rng
         parse = functools.partial(parse_pools, defaults=settings.defaults, discovery=settings.discovery)
         first = PoolSet() if settings.pool is None else PoolSet((settings.pool,))
         self._file = WatchedFile(settings.pools_file, parse, first)
-        self._remarks: tuple[str, ...] = ()
+        self._warnings: tuple[str, ...] = ()
         self._agents: dict[PoolKey, Agent] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
     def check(self) -> None:
-        """Raise `InvalidInput` for a file that cannot be read: at the start that is a mistake, later only a pity."""
+        """Raise `InvalidInput` for a file that cannot be used. Later its last good content stays in use instead."""
         self._file.refresh()
         problems = [self._file.problem] if self._file.problem is not None else []
         for pool in self._file.value.settings:
@@ -53,7 +51,7 @@ class AgentSupervisor:
             problems += files.problems
         if problems:
             raise InvalidInput(problems[0])
-        self._say_remarks()
+        self._log_warnings()
 
     async def run(self) -> None:
         """Keep an agent for each pool until `stop`."""
@@ -74,7 +72,7 @@ class AgentSupervisor:
             await asyncio.gather(*rest, return_exceptions=True)
 
     def stop(self) -> None:
-        """Begin to leave, with every pool."""
+        """Begin to stop, with every pool."""
         self._stopping.set()
         for agent in self._agents.values():
             agent.stop(self._settings.on_exit)
@@ -85,7 +83,7 @@ class AgentSupervisor:
 
     @property
     def agents(self) -> tuple[Agent, ...]:
-        """One for each pool there should be now, in the order of their keys."""
+        """One for each pool, in the order of their keys."""
         return tuple(self._agents[key] for key in sorted(self._agents))
 
     @property
@@ -103,20 +101,20 @@ class AgentSupervisor:
             if not self._file.refresh():
                 continue
             if self._file.problem is not None:
-                log.error("The pools file is not usable; what it last held stays in use", problem=self._file.problem)
+                log.error("pools file not reloaded, the last good content stays in use", problem=self._file.problem)
             else:
-                log.info("The pools file was read again", pools=len(self._file.value.settings))
-                self._say_remarks()
+                log.info("pools file reloaded", pools=len(self._file.value.settings))
+                self._log_warnings()
                 self._reconcile(self._file.value.settings)
 
-    def _say_remarks(self) -> None:
-        before, self._remarks = self._remarks, self._file.value.remarks
-        for remark in self._remarks:
-            if remark not in before:
-                log.warning("The pools file is not taken as it is written", remark=remark)
+    def _log_warnings(self) -> None:
+        before, self._warnings = self._warnings, self._file.value.warnings
+        for warning in self._warnings:
+            if warning not in before:
+                log.warning("pools file corrected", warning=warning)
 
     def _reconcile(self, pools: tuple[PoolSettings, ...]) -> None:
-        if self._stopping.is_set():  # told to while starting: nobody would stop an agent that begins now
+        if self._stopping.is_set():  # during the start: an agent that begins now would never be stopped
             return
         wanted = {pool.key: pool for pool in pools}
         for key in [key for key in self._agents if key not in wanted]:
@@ -126,6 +124,6 @@ class AgentSupervisor:
         for pool in pools:
             if pool.key not in self._agents:
                 agent = self._agents[pool.key] = self._new_agent(pool)
-                self._tasks.add(asyncio.create_task(agent.run(spread_ms * self._draw())))
+                self._tasks.add(asyncio.create_task(agent.run(spread_ms * self._rng())))
             elif self._agents[pool.key].settings != pool:
                 self._agents[pool.key].adopt(pool)

@@ -7,17 +7,19 @@ from structlog.testing import capture_logs
 
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.relay.agent import Agent
-from poolmuster.relay.health import Healthy, ServedModel, Unhealthy
 from poolmuster.relay.heartbeat import (
     HeartbeatAccepted,
     HeartbeatFailed,
     HeartbeatRefused,
+    Outcome,
     Phase,
     Superseded,
     Terms,
 )
+from poolmuster.relay.probe import Healthy, ServedModel, Unhealthy
 from poolmuster.relay.settings import OnExit, PoolSettings
 from poolmuster.relay.status import ServerState
+from tests.support.parts import ROOT
 from tests.unit.relay.world import DOWN, EMPTY, GOOD, KEY, World, document, running
 
 
@@ -61,7 +63,7 @@ async def test_two_failed_probes_deregister_with_the_reason_and_a_good_one_bring
         assert world.deregisters == []
         await world.clock.advance(2_000)
         (left,) = world.deregisters
-        assert (left.departing.reason, left.departing.detail, left.relay_id) == (finding.reason, finding.detail, "id-0")
+        assert (left.request.reason, left.request.detail, left.relay_id) == (finding.reason, finding.detail, "id-0")
         assert agent.counts.deregistrations == {finding.reason.value: 1}
         await world.clock.advance(20_000)
         assert len(world.deregisters) == 1
@@ -154,6 +156,26 @@ async def test_a_refused_pool_whose_server_goes_down_is_as_it_should_be(was_list
         assert str(agent.status.fault).startswith("discovery refuses it"), "and is refused anew when it is back"
 
 
+@pytest.mark.parametrize(
+    ("outcome", "name"),
+    [
+        (HeartbeatAccepted(Terms(), created=True), "registered"),
+        (HeartbeatAccepted(Terms()), "renewed"),
+        (HeartbeatFailed("outage"), "failed"),
+        (HeartbeatRefused(403, "not your cluster"), "refused"),
+        (Superseded("left"), "superseded"),
+    ],
+)
+async def test_heartbeats_are_counted_by_the_documented_outcomes(outcome: Outcome, name: str) -> None:
+    world = World()
+    world.outcome = outcome
+    agent = world.agent()
+    async with running(agent):
+        await world.clock.advance(100)
+    assert set(agent.counts.heartbeats) == {name}
+    assert f"`{name}`" in (ROOT / "docs" / "relay.md").read_text()
+
+
 async def test_409_is_answered_with_a_new_relay_id_at_once() -> None:
     world = World()
     agent = world.agent()
@@ -189,7 +211,7 @@ async def test_stopping_deregisters_and_ends() -> None:
         await world.clock.settle()
         assert task.done()
     (left,) = world.deregisters
-    assert left.departing.reason is DeregistrationReason.RELAY_STOPPING
+    assert left.request.reason is DeregistrationReason.RELAY_STOPPING
 
 
 async def test_stopping_lets_the_heartbeat_in_flight_end_first() -> None:
@@ -224,7 +246,7 @@ async def test_a_good_probe_that_ends_in_the_turn_of_the_stop_does_not_take_it_b
         assert task.done()
     assert [step.relay_id for step in world.registers] == ["id-0"]
     (left,) = world.deregisters
-    assert left.departing.reason is DeregistrationReason.RELAY_STOPPING
+    assert left.request.reason is DeregistrationReason.RELAY_STOPPING
 
 
 async def test_a_failed_probe_that_ends_in_the_turn_of_the_stop_deregisters_nothing_that_is_to_be_left() -> None:

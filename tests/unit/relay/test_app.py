@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from poolmuster.http.auth import AccessPolicy, Authorizer
-from poolmuster.relay.app import relay_apps
+from poolmuster.relay.app import RelayCollector, relay_apps
 from poolmuster.relay.heartbeat import HeartbeatFailed, HeartbeatRefused
 from poolmuster.relay.supervisor import AgentSupervisor
 from tests.unit.relay.asking import ask_app
@@ -82,8 +82,6 @@ async def test_what_is_not_there_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_every_metric_is_documented(tmp_path: Path) -> None:
-    from poolmuster.relay.metrics import RelayCollector
-
     page = (Path(__file__).parents[3] / "docs" / "relay.md").read_text()
     for family in RelayCollector(crew_of(World(), tmp_path / "pools.toml")).collect():
         assert f"`{family.name}{'_total' if family.type == 'counter' else ''}`" in page, family.name

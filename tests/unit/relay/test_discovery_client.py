@@ -12,7 +12,7 @@ from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import open_session
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.key import PoolKey
-from poolmuster.relay.discovery_client import ANSWER_LIMIT_BYTES, DiscoveryClient
+from poolmuster.relay.discovery import ANSWER_LIMIT_BYTES, DiscoveryClient
 from poolmuster.relay.heartbeat import (
     Deregister,
     DeregisterRequest,
@@ -59,7 +59,7 @@ async def discovery() -> Discovery:
     return Discovery()
 
 
-SHOWN = "What is shown there is what --token-file or --client-cert holds."
+SHOWN = "The credentials sent there are those in --token-file or --client-cert."
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ async def test_an_answer_that_is_none_of_ours_is_a_failure(
 async def test_no_answer_in_the_steps_time_is_a_failure(discovery: Discovery, services: DiscoveryClient) -> None:
     discovery.go_on.clear()
     assert isinstance(await services.register(Register(0, "id-0", b"{}", 50)), HeartbeatFailed)
-    assert isinstance(await services.deregister(KEY, Deregister(0, "id-0", DEREGISTER.departing, 50)), HeartbeatFailed)
+    assert isinstance(await services.deregister(KEY, Deregister(0, "id-0", DEREGISTER.request, 50)), HeartbeatFailed)
 
 
 async def test_nothing_that_listens_is_a_failure() -> None:

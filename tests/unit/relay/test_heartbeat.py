@@ -38,7 +38,7 @@ class World:
     ids: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self.beat = Heartbeat(self.urls, new_id=lambda: f"id-{next(self.ids)}", draw=lambda: self.draw)
+        self.beat = Heartbeat(self.urls, new_id=lambda: f"id-{next(self.ids)}", rng=lambda: self.draw)
 
     def step(self) -> Register | Deregister:
         """Wait until there is something to do."""

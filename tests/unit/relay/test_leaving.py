@@ -120,7 +120,7 @@ def test_a_relay_that_stops_does_not_sit_out_the_pause_of_a_deregistration() -> 
     stopped_ms = world.now_ms
     step = world.step()
     assert isinstance(step, Deregister)
-    assert (step.departing, world.now_ms) == (DOWN, stopped_ms)
+    assert (step.request, world.now_ms) == (DOWN, stopped_ms)
     world.end(HeartbeatFailed("cut"))
     world.step()
     assert world.now_ms - stopped_ms <= 750, "and starts with short pauses again"

@@ -11,8 +11,17 @@ from aiohttp import web
 
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.programs.relay import open_probe_session
-from poolmuster.relay.health import Finding, Healthy, ServedModel, Unhealthy
-from poolmuster.relay.probe import BODY_LIMIT_BYTES, MODELS_LIMIT, ProbeAccess, Prober, parse_models
+from poolmuster.relay.probe import (
+    BODY_LIMIT_BYTES,
+    MODELS_LIMIT,
+    Finding,
+    Healthy,
+    ProbeAccess,
+    Prober,
+    ServedModel,
+    Unhealthy,
+    parse_models,
+)
 
 
 class Server:

@@ -13,12 +13,19 @@ from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import parse_registration
 from poolmuster.platform.files import WatchedFile, parse_token
-from poolmuster.relay.addresses import is_local, server_root, unreachable_announcement
-from poolmuster.relay.document import document_of, with_relay_id
-from poolmuster.relay.health import HealthState, Healthy, ServedModel, Unhealthy
-from poolmuster.relay.labels_file import parse_labels
-from poolmuster.relay.pools_file import health_path_fault, parse_pools
-from poolmuster.relay.settings import PoolDefaults, PoolSettings, pod_namespace
+from poolmuster.relay.discovery import document_of, with_relay_id
+from poolmuster.relay.pool_files import parse_labels
+from poolmuster.relay.pools_file import parse_pools
+from poolmuster.relay.probe import HealthState, Healthy, ServedModel, Unhealthy
+from poolmuster.relay.settings import (
+    PoolDefaults,
+    PoolSettings,
+    is_local,
+    pod_namespace,
+    server_root,
+    unreachable_announcement,
+    validate_health_path,
+)
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")
@@ -266,7 +273,7 @@ def test_a_v1_in_a_pools_file_is_taken_off_and_said() -> None:
         "http://llama.inference.svc:8000",
         "https://qwen.example.com",
     ]
-    assert pools.remarks == (
+    assert pools.warnings == (
         "the /v1 at the end of frontend of llama is taken off: http://llama.inference.svc:8000 is used",
         "the /v1 at the end of advertise_url of qwen is taken off: https://qwen.example.com is used",
     )
@@ -279,7 +286,7 @@ def test_a_pool_without_a_cluster_anywhere_is_refused() -> None:
 
 @pytest.mark.parametrize("path", ["health", "", "/he alth", "/é", "/x#y"])
 def test_health_paths_that_are_none(path: str) -> None:
-    assert health_path_fault(path) is not None
+    assert validate_health_path(path) is not None
 
 
 def test_the_namespace_is_the_pods_else_default(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def crew_of(world: World, path: Path) -> AgentSupervisor:
         probe=ProbeSettings(),
         on_exit=OnExit.DEREGISTER,
     )
-    return AgentSupervisor(settings, agent=world.agent, clock=world.clock, draw=lambda: 0.5)
+    return AgentSupervisor(settings, agent=world.agent, clock=world.clock, rng=lambda: 0.5)
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def test_what_is_taken_otherwise_than_it_is_written_is_said_once(tmp_path:
             await world.clock.advance(100)
             path.write_text(FILE.format("a", "http://a:1/v1") + FILE.format("b", "http://b:1/v1"))
             await world.clock.advance(10_000)
-    remarks = [entry["remark"] for entry in said if "remark" in entry]
+    remarks = [entry["warning"] for entry in said if "warning" in entry]
     assert remarks == [
         f"the /v1 at the end of frontend of {name} is taken off: http://{name}:1 is used" for name in ("a", "b")
     ]

@@ -11,7 +11,6 @@ from typing import Any
 from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.key import PoolKey
 from poolmuster.relay.agent import Agent
-from poolmuster.relay.health import Finding, Healthy, ServedModel, Unhealthy
 from poolmuster.relay.heartbeat import (
     Deregister,
     HeartbeatAccepted,
@@ -20,7 +19,7 @@ from poolmuster.relay.heartbeat import (
     Register,
     Terms,
 )
-from poolmuster.relay.probe import ProbeAccess, Prober
+from poolmuster.relay.probe import Finding, Healthy, ProbeAccess, Prober, ServedModel, Unhealthy
 from poolmuster.relay.settings import PoolSettings, ProbeSettings
 from tests.support.clock import ManualClock
 
@@ -80,7 +79,7 @@ class World:
             probing=ProbeSettings(),
             clock=self.clock,
             new_id=lambda: f"id-{next(self.ids)}",
-            draw=lambda: 0.5,
+            rng=lambda: 0.5,
         )
 
     @property
