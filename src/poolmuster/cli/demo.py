@@ -1,4 +1,4 @@
-"""``poolmuster demo``: the real programs, all on this machine, to be seen at work."""
+"""``poolmuster demo``: the real programs at work, all on this machine."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,7 @@ import click
 
 from poolmuster.cli.demo_view import DemoView
 from poolmuster.cli.exit_codes import ExitCode, echo_err
-from poolmuster.cli.options import command as make_command
-from poolmuster.cli.options import option
+from poolmuster.cli.options import command, option
 from poolmuster.cli.values import POSITIVE_SECONDS
 from poolmuster.client import AsyncClient
 from poolmuster.demo.plan import DemoPlan, make_plan, suggestions
@@ -27,9 +26,9 @@ LOOK_AGAIN_S = 0.1
 LAST_LOOK_S = 0.3
 
 
-@make_command("demo", help="Try it all on this machine: a service, two model servers, two relays.")
+@command("demo", help="Try it all on this machine: a service, two model servers, two relays.")
 @option("--for", "for_s", type=POSITIVE_SECONDS, default=None, help="End by itself after so many seconds.")
-def command(for_s: float | None) -> int:
+def demo(for_s: float | None) -> int:
     return asyncio.run(_demo(for_s))
 
 
@@ -53,7 +52,7 @@ async def _demo(for_s: float | None) -> int:
             ending = asyncio.create_task(stop.wait())
             await asyncio.wait((showing, ending), timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
-            # The relays leave first, while there is someone to show that their pools go at once.
+            # The relays end first, so that the view shows their pools leave at once.
             await children.stop([pool.relay_name for pool in plan.pools])
             await asyncio.sleep(LAST_LOOK_S)
             showing.cancel()
@@ -84,14 +83,14 @@ def _cannot_start(service: ChildProcess) -> int:
 
 
 class Announcer:
-    """Tells people what runs, what to try, and what has died."""
+    """Prints which processes run, commands to try, and processes that ended."""
 
     def __init__(self, plan: DemoPlan) -> None:
         self._plan = plan
         self.view: DemoView | None = None
 
     def start(self, children: ProcessGroup) -> None:
-        """What runs and what to try with it."""
+        """Print the processes and commands to try."""
         lines = ["These run now, each a process of its own:", ""]
         urls = {SERVICE: self._plan.service_url}
         for pool in self._plan.pools:
@@ -107,27 +106,27 @@ class Announcer:
         sys.stdout.flush()
 
     def on_exit(self, child: ChildProcess) -> None:
-        """A child ended by itself, or somebody ended it."""
-        self._say(f"{'died' if child.failed else 'ended':<10}{child.name} (pid {child.pid}) {child.ending}")
+        """A child ended, and not by the demo."""
+        self._echo(f"{'died' if child.failed else 'ended':<10}{child.name} (pid {child.pid}) {child.ending}")
         for pool in self._plan.pools:
             if child.name == pool.relay_name:
-                self._say_again(f"{program()} {shlex.join(pool.relay_arguments(self._plan.service_url))}")
+                self._echo_restart(f"{program()} {shlex.join(pool.relay_arguments(self._plan.service_url))}")
             if child.name == pool.server_name:
                 arguments = shlex.join(["-m", MODEL_SERVER, *pool.model_server_arguments])
-                self._say_again(f"{shlex.quote(from_here(sys.executable))} {arguments}")
+                self._echo_restart(f"{shlex.quote(from_here(sys.executable))} {arguments}")
 
-    def _say_again(self, line: str) -> None:
-        self._say(f"          to start it again: {line}")
+    def _echo_restart(self, line: str) -> None:
+        self._echo(f"          to start it again: {line}")
 
-    def _say(self, line: str) -> None:
+    def _echo(self, line: str) -> None:
         if self.view is not None:
-            self.view.say(line)
+            self.view.echo(line)
         else:
             echo_err(line)
 
 
 def program() -> str:
-    """How the shell from which the demo was started calls poolmuster."""
+    """The command that calls poolmuster in the shell that started the demo."""
     name = Path(sys.argv[0])
     if name.name == "poolmuster" and name.exists():
         return shlex.quote(from_here(str(name)))

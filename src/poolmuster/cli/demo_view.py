@@ -1,4 +1,4 @@
-"""What the demo shows: the live list and what happens to it, redrawn on a terminal, line by line in a pipe."""
+"""The demo's view: the live list and its latest events, redrawn on a terminal, line by line in a pipe."""
 
 import asyncio
 import sys
@@ -9,49 +9,29 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from poolmuster.cli.escape import visible
-from poolmuster.cli.pool_rows import columns, row
-from poolmuster.cli.tables import drawn, on_terminal
-from poolmuster.cli.times import duration
-from poolmuster.cli.watch_view import lines_of
-from poolmuster.client import Follower, SourceReport, Subscription, UpdateKind
-from poolmuster.client.events import CompletenessChanged, Snapshot
+from poolmuster.cli.service_options import complete_in
+from poolmuster.cli.tables import drawn, on_terminal, pool_table
+from poolmuster.cli.text import visible
+from poolmuster.cli.watch_view import count_of, lines_of, state_line
+from poolmuster.client import Follower, Subscription, UpdateKind
 
 REDRAW_S = 0.5
 COUNTDOWN_S = 5.0
 EVENTS_SHOWN = 8
 
 
-class Countdown:
-    """When the list will be complete, counted down from what the service said last."""
-
-    def __init__(self) -> None:
-        self._ends_s: float | None = None
-
-    def heard(self, now_s: float, sources: tuple[SourceReport, ...]) -> None:
-        """The service told of its sources."""
-        left_ms = [source.clears_in_ms for source in sources if not source.is_fresh]
-        known = [ms for ms in left_ms if ms is not None]
-        self._ends_s = now_s + max(known) / 1000 if known and len(known) == len(left_ms) else None
-
-    def text(self, now_s: float) -> str:
-        """For people; empty where nobody knows."""
-        return "" if self._ends_s is None else f"complete in {duration(max(0.0, self._ends_s - now_s) * 1000)}"
-
-
 class DemoView:
-    """Shows what ``follower`` holds. `run` it until cancelled; `say` lines meanwhile."""
+    """Shows the list of ``follower``. `run` it until cancelled; `echo` lines meanwhile."""
 
     def __init__(self, follower: Follower, updates: Subscription) -> None:
         self._follower = follower
         self._updates = updates
-        self._countdown = Countdown()
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._console = Console(file=sys.stdout, highlight=False)
         self._live: Live | None = None
 
-    def say(self, line: str) -> None:
-        """One line that stays."""
+    def echo(self, line: str) -> None:
+        """Print one line that stays."""
         if self._live is not None:
             self._live.console.print(Text(visible(line)))
         else:
@@ -61,38 +41,35 @@ class DemoView:
     async def run(self) -> None:
         """Show the list until cancelled."""
         if not on_terminal():
-            await self._lines()
+            await self._print_lines()
         with Live(console=self._console, auto_refresh=False, screen=False) as live:
             self._live = live
             try:
                 while True:
                     live.update(self._drawing(), refresh=True)
-                    await self._next_updates(REDRAW_S)
+                    await self._next_lines(REDRAW_S)
             finally:
                 live.update(self._drawing(), refresh=True)
                 self._live = None
 
-    async def _lines(self) -> None:
+    async def _print_lines(self) -> None:
         loop = asyncio.get_running_loop()
-        told_s = loop.time()
+        printed_s = loop.time()
         while True:
-            for line in await self._next_updates(COUNTDOWN_S):
-                self.say(line)
-                told_s = loop.time()
-            if loop.time() - told_s >= COUNTDOWN_S and (count := self._count(loop.time())):
-                told_s = loop.time()
-                self.say(f"          {self._summary()}: {count}")
+            for line in await self._next_lines(COUNTDOWN_S):
+                self.echo(line)
+                printed_s = loop.time()
+            if loop.time() - printed_s >= COUNTDOWN_S and (left := complete_in(self._follower.sources)):
+                printed_s = loop.time()
+                self.echo(f"          {count_of(len(self._follower.pools))}: {left}")
 
-    async def _next_updates(self, limit_s: float) -> list[str]:
-        """Take in the next update, if one comes in time, as lines for people."""
-        loop = asyncio.get_running_loop()
+    async def _next_lines(self, limit_s: float) -> list[str]:
+        """The next update as lines, or none if none comes in time."""
         try:
             update = await asyncio.wait_for(anext(self._updates), limit_s)
         except TimeoutError:
             return []
         lines: list[str] = []
-        if isinstance(update.event, Snapshot | CompletenessChanged):
-            self._countdown.heard(loop.time(), update.event.sources)
         if update.event is not None:
             lines = lines_of(update.event)
         elif update.kind is UpdateKind.DISCONNECTED and update.error is not None:
@@ -100,28 +77,13 @@ class DemoView:
         self._events.extend(lines)
         return lines
 
-    def _count(self, now_s: float) -> str:
-        return "" if self._follower.complete else self._countdown.text(now_s)
-
-    def _summary(self) -> str:
-        count = len(self._follower.pools)
-        return f"{count} pool{'' if count == 1 else 's'}"
-
     def _drawing(self) -> Group:
-        rows = [row(pool, wide=False) for pool in self._follower.pools.values()]
-        if self._follower.age_ms is None:
-            state = Text("as the first list has not come yet", style="dim")
-        elif self._follower.connected_url is None:
-            state = Text("the service cannot be reached; this is the list as it was", style="red")
-        elif self._follower.complete:
-            state = Text("complete: no live pool is missing", style="green")
-        else:
-            count = self._count(asyncio.get_running_loop().time()) or "nobody knows when it will be complete"
-            state = Text(f"estimated: pools may be missing; {count}", style="yellow")
+        connected = self._follower.connected_url is not None
+        style = "green" if self._follower.complete else "yellow" if connected else "red"
         return Group(
             Text(),
-            drawn(columns(wide=False), rows),
-            Text.assemble(f"{self._summary()}, ", state),
+            drawn(*pool_table(self._follower.pools.values(), wide=False)),
+            Text(state_line(self._follower), style=style),
             Text(),
             *(Text(visible(line), style="dim", no_wrap=True, overflow="ellipsis") for line in self._events),
             Text("Ctrl-C ends it.", style="dim"),

@@ -1,4 +1,4 @@
-"""How every command ends: its exit code, and at most one line on standard error that says why."""
+"""How every command ends: an exit code, and at most one line on standard error with the reason."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.escape import visible
+from poolmuster.cli.text import visible
 from poolmuster.model.errors import Forbidden, InvalidInput, PoolmusterError, Unauthenticated
 
 NONE_SHOWN = "Pass --token-file, or --client-cert and --client-key to an https URL."
@@ -18,7 +18,7 @@ NOT_ENOUGH = "Pass credentials that may, by --token-file or by --client-cert and
 
 
 class ExitCode(IntEnum):
-    """The exit codes of all commands. ``INTERRUPTED`` is what a shell calls an end by Ctrl-C."""
+    """The exit codes of all commands. ``INTERRUPTED`` is a shell's for an end by Ctrl-C."""
 
     GOOD = 0
     FAILED = 1
@@ -33,7 +33,7 @@ def echo_err(text: str) -> None:
 
 
 def describe(error: PoolmusterError) -> str:
-    """An error of ours in one line, with each place that is at fault, or what would help."""
+    """An error in one line, with each field that is wrong, or with what would help."""
     if isinstance(error, Unauthenticated):
         return f"{error.detail} {NOT_ACCEPTED if error.presented else NONE_SHOWN}"
     if isinstance(error, Forbidden):
@@ -82,10 +82,10 @@ class BaseCommand(click.Command):
         except (click.Abort, KeyboardInterrupt):
             return ExitCode.INTERRUPTED
         except BrokenPipeError:
-            _let_go_of_stdout()
+            _discard_stdout()
             return ExitCode.FAILED
         except OSError as error:
-            _let_go_of_stdout()
+            _discard_stdout()
             echo_err(f"poolmuster: {error.strerror or error}")
             return ExitCode.FAILED
         return ExitCode.GOOD if code is None else int(code)
@@ -97,12 +97,12 @@ class BaseCommand(click.Command):
         except KeyboardInterrupt:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
         except BrokenPipeError:
-            _let_go_of_stdout()
+            _discard_stdout()
             raise click.exceptions.Exit(ExitCode.FAILED) from None
 
 
-def _let_go_of_stdout() -> None:
-    """Send what is still buffered nowhere, or the interpreter would complain of the broken pipe as it ends."""
+def _discard_stdout() -> None:
+    """Discard what is still buffered, or the interpreter would report the broken pipe at its end."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

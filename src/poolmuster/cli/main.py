@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from poolmuster import __version__
-from poolmuster.cli.exit_codes import BaseCommand, ExitCode
-from poolmuster.cli.options import HELP_EPILOG, Command, CommandGroup
+from poolmuster.cli.exit_codes import BaseCommand
+from poolmuster.cli.options import HELP, HELP_EPILOG, Command, CommandGroup
 
 PROGRAMS = {
     "serve": "Run the discovery service.",
@@ -26,19 +26,21 @@ OPERATORS = {
     "table": "Create or check the DynamoDB table.",
     "token": "Make bearer tokens.",
 }
+MODULES = {"deregister": "register"}
 
 
 class Commands(BaseCommand, click.Group):
-    """The subcommands. Each is the object ``command`` of the module of its name."""
+    """The subcommands. Each is an object of its name, in the module of that name unless `MODULES` has another."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*PROGRAMS, *OPERATORS]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | CommandGroup | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: Command | CommandGroup = import_module(f"poolmuster.cli.{cmd_name}").command
-        return command
+        module = import_module(f"poolmuster.cli.{MODULES.get(cmd_name, cmd_name)}")
+        found: Command | CommandGroup = getattr(module, cmd_name)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, commands in (("Programs", PROGRAMS), ("Commands", OPERATORS)):
@@ -49,12 +51,10 @@ class Commands(BaseCommand, click.Group):
         """The environment variables of every command's flags."""
         ctx = click.Context(self)
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
-        return {
-            variable for found in commands if isinstance(found, Command | CommandGroup) for variable in found.variables
-        }
+        return {variable for found in commands if found is not None for variable in found.variables}
 
 
-@click.group("poolmuster", cls=Commands, epilog=HELP_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("poolmuster", cls=Commands, epilog=HELP_EPILOG, context_settings=HELP)
 @click.version_option(__version__, prog_name="poolmuster", message="%(prog)s %(version)s")
 def cli() -> None:
     """Which model-serving pools are alive right now, what do they serve, and is the list complete?"""
@@ -63,12 +63,10 @@ def cli() -> None:
 def main() -> Any:
     """The entry point of the console script."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us: what we say is for nobody
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  # for the life of the process
     return cli.main(prog_name="poolmuster")
 
-
-__all__ = ["ExitCode", "cli", "main"]
 
 if __name__ == "__main__":
     main()

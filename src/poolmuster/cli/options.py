@@ -1,8 +1,11 @@
-"""Flags as this project has them.
+"""Flags as this project has them, and their environment variables.
 
 Every flag ``--some-flag`` can also be set by the environment variable ``POOLMUSTER_SOME_FLAG``; the flag wins. A flag
 that takes one value and is given twice is a mistake, and so is one that belongs to a mode that is not in use: each is
 one line and exit code 2. ``--help`` shows flags under headings.
+
+Kubernetes gives every container variables for each Service of its namespace, and those of a Service named
+``poolmuster``, or ``poolmuster-`` and more, look like ours. They count as not set.
 
     @command("serve")
     @option("--listen", type=ADDRESS, default="127.0.0.1:8080", group="Serving", help="Address to serve on.")
@@ -10,18 +13,27 @@ one line and exit code 2. ``--help`` shows flags under headings.
 """
 
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from poolmuster.cli.environment import PREFIX, is_unset, unknown_variables, variable_of
-from poolmuster.cli.exit_codes import BaseCommand, ExitCode, echo_err
+from poolmuster.cli.exit_codes import BaseCommand, echo_err
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+FILE = click.Path(dir_okay=False)
+PREFIX = "POOLMUSTER_"
+_INJECTED_VALUE = re.compile(r"(tcp|udp|sctp)://")
+_INJECTED_NAME = re.compile(
+    r"POOLMUSTER_(?:[A-Z0-9_]+_)?"
+    r"(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
+)
+HELP = {"help_option_names": ["-h", "--help"]}
 _GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 HELP_EPILOG = (
@@ -43,11 +55,11 @@ class Option(click.Option):
         self.group = group
         self.default_variable = default_variable
         self.flag = next((name for name in self.opts if name.startswith("--")), self.opts[0])
-        self.envvar: str | None = variable_of(self.flag)
+        self.envvar: str | None = PREFIX + self.flag.lstrip("-").replace("-", "_").upper()
 
     def get_default(self, ctx: click.Context, call: bool = True) -> Any:
         value = os.environ.get(self.default_variable or "", "")
-        return super().get_default(ctx, call) if is_unset(value) else value
+        return super().get_default(ctx, call) if _is_unset(value) else value
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         cast = super().type_cast_value(ctx, value)
@@ -57,7 +69,7 @@ class Option(click.Option):
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         value = super().resolve_envvar_value(ctx)
-        return None if value is None or is_unset(value) else value
+        return None if value is None or _is_unset(value) else value
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
         # Lists are separated by white space whatever their items are; click splits lists of paths at colons.
@@ -85,9 +97,7 @@ class Command(BaseCommand):
     """A command with `Option` flags: no flag twice, headings in ``--help``, a warning of unknown variables."""
 
     def __init__(self, *args: Any, **attrs: Any) -> None:
-        attrs.setdefault("epilog", HELP_EPILOG)
-        attrs["context_settings"] = {"help_option_names": ["-h", "--help"], **(attrs.get("context_settings") or {})}
-        super().__init__(*args, **attrs)
+        super().__init__(*args, **{"epilog": HELP_EPILOG, "context_settings": HELP, **attrs})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -124,6 +134,9 @@ class Command(BaseCommand):
 class CommandGroup(BaseCommand, click.Group):
     """A command that only holds others."""
 
+    def __init__(self, *args: Any, **attrs: Any) -> None:
+        super().__init__(*args, **{"context_settings": HELP, **attrs})
+
     @property
     def variables(self) -> set[str]:
         """The environment variables of all its commands' flags."""
@@ -138,6 +151,11 @@ def command(name: str, **attrs: Any) -> Callable[[Callable[..., Any]], Command]:
 def option(*names: str, group: str = "Options", **attrs: Any) -> Callable[[F], F]:
     """Add a flag. ``group`` is its heading in ``--help``; everything else is as for `click.option`."""
     return click.option(*names, cls=Option, group=group, **attrs)
+
+
+def options(*added: Callable[[Any], Any]) -> Callable[[F], F]:
+    """One decorator for several that add flags, which ``--help`` shows in this order."""
+    return lambda function: reduce(lambda decorated, add: add(decorated), reversed(added), function)
 
 
 def _option(ctx: click.Context, flag: str) -> Option:
@@ -168,26 +186,30 @@ def fail_usage(ctx: click.Context, flag: str, problem: str) -> NoReturn:
 
 
 def warn_of_unknown_variables(ctx: click.Context) -> None:
-    """Say on standard error, one line each, which ``POOLMUSTER_`` variables belong to no flag of any command."""
+    """Print on standard error, one line each, which ``POOLMUSTER_`` variables belong to no flag of any command."""
     own = ctx.command.variables if isinstance(ctx.command, Command) else set()
-    if not (unknown := unknown_variables(os.environ, own)):
+    if not (unknown := _unknown_variables(os.environ, own)):
         return
     # Importing every command to learn its flags costs a moment, so it is done only when there is reason to.
     all_variables: Callable[[], set[str]] = getattr(ctx.find_root().command, "all_variables", set)
-    everyone = all_variables()
-    for name in unknown_variables({name: os.environ[name] for name in unknown}, own | everyone):
-        echo_err(f"poolmuster: warning: the environment variable {name} belongs to no flag and has no effect.")
+    known = own | all_variables()
+    for name in unknown:
+        if name not in known:
+            echo_err(f"poolmuster: warning: the environment variable {name} belongs to no flag and has no effect.")
 
 
-__all__ = [
-    "Command",
-    "CommandGroup",
-    "ExitCode",
-    "Option",
-    "command",
-    "fail_usage",
-    "is_set",
-    "option",
-    "refuse_foreign",
-    "warn_of_unknown_variables",
-]
+def _is_unset(value: str) -> bool:
+    """Whether a variable with this value counts as not set: it is blank, or Kubernetes injected it."""
+    return not value.strip() or _INJECTED_VALUE.match(value) is not None
+
+
+def _unknown_variables(environ: Mapping[str, str], known: set[str]) -> list[str]:
+    """The names in ``environ`` that look like ours, but belong to no flag and were not injected; sorted."""
+    return sorted(
+        name
+        for name, value in environ.items()
+        if name.startswith(PREFIX)
+        and name not in known
+        and not _INJECTED_NAME.fullmatch(name)
+        and not _INJECTED_VALUE.match(value)
+    )

@@ -5,10 +5,9 @@ from typing import Any
 import click
 
 from poolmuster.cli.exit_codes import ExitCode, echo_err
-from poolmuster.cli.options import command as make_command
-from poolmuster.cli.options import option
-from poolmuster.cli.pool_rows import columns, key_of_pool, row
+from poolmuster.cli.options import command, option
 from poolmuster.cli.service_options import (
+    call,
     client_settings,
     discovery_options,
     filter_options,
@@ -16,19 +15,17 @@ from poolmuster.cli.service_options import (
     run,
     why_estimated,
 )
-from poolmuster.cli.tables import show_json, show_table
-from poolmuster.client import AsyncClient, ClientSettings, PoolList
-from poolmuster.client.api import Filters
+from poolmuster.cli.tables import key_of_pool, pool_table, show_json, show_table
 
 
-@make_command("pools", help="List the live pools, once or as they change.")
+@command("pools", help="List the live pools, once or as they change.")
 @option("-o", "--output", type=click.Choice(["table", "wide", "json", "name"]), default="table", help="What to print.")
 @option("-w", "--watch", is_flag=True, help="Keep on: redraw, or print each change as it comes.")
 @option("--require-complete", is_flag=True, help="End with 3 if the list is not known to be complete.")
 @filter_options
 @discovery_options
 @click.pass_context
-def command(ctx: click.Context, /, **values: Any) -> int:
+def pools(ctx: click.Context, /, **values: Any) -> int:
     output: str = values["output"]
     if values["watch"] and values["require_complete"]:
         raise click.UsageError("--require-complete is about one list; it does not go with --watch.", ctx)
@@ -40,24 +37,14 @@ def command(ctx: click.Context, /, **values: Any) -> int:
 
         run(watch(settings, chosen, output))
         return ExitCode.GOOD
-    listing = run(_list(settings, chosen))
-    _show(listing, output)
-    if not listing.complete:
-        echo_err(f"poolmuster: the list is estimated, it may lack live pools: {why_estimated(listing.sources)}.")
-    return ExitCode.INCOMPLETE if values["require_complete"] and not listing.complete else ExitCode.GOOD
-
-
-async def _list(settings: ClientSettings, chosen: Filters) -> PoolList:
-    async with AsyncClient(settings) as client:
-        return await client.list(**chosen)
-
-
-def _show(listing: PoolList, output: str) -> None:
+    listing = call(settings, lambda client: client.list(**chosen))
     if output == "json":
         show_json(listing.body)
     elif output == "name":
         for pool in listing.pools:
             click.echo(key_of_pool(pool))
     else:
-        wide = output == "wide"
-        show_table(columns(wide=wide), [row(pool, wide=wide) for pool in listing.pools])
+        show_table(*pool_table(listing.pools, wide=output == "wide"))
+    if not listing.complete:
+        echo_err(f"poolmuster: the list is estimated, it may lack live pools: {why_estimated(listing.sources)}.")
+    return ExitCode.INCOMPLETE if values["require_complete"] and not listing.complete else ExitCode.GOOD

@@ -1,20 +1,19 @@
-"""``poolmuster register``: one registration by hand, for one lease."""
+"""``poolmuster register`` and ``deregister``: one registration by hand for one lease, and the end of one."""
 
 import json
 from typing import Any, BinaryIO
 
 import click
 
-from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.exit_codes import echo_err
-from poolmuster.cli.options import command as make_command
-from poolmuster.cli.options import is_set, option, refuse_foreign
-from poolmuster.cli.service_options import client_settings, discovery_options, run
-from poolmuster.cli.times import duration, instant
-from poolmuster.cli.values import LABEL, URL, PairType
-from poolmuster.client import AsyncClient, ClientSettings, Document
+from poolmuster.cli.options import command, is_set, option, refuse_foreign
+from poolmuster.cli.service_options import call, client_settings, discovery_options
+from poolmuster.cli.text import duration, instant, key_text, visible
+from poolmuster.cli.values import ALIAS, KEY, LABEL, URL
+from poolmuster.client import Document
 from poolmuster.client.responses import key_of
-from poolmuster.model.schema import RegistrationResponse
+from poolmuster.model.change import DeregistrationReason
+from poolmuster.model.key import PoolKey
 
 BY_FLAGS = "Registration by flags"
 FLAGS = (
@@ -32,11 +31,7 @@ FLAGS = (
 )
 
 
-@make_command(
-    "register",
-    help="Register a pool by hand, for one lease.",
-    short_help="Register a pool by hand, for one lease.",
-)
+@command("register", help="Register a pool by hand, for one lease.")
 @option("--file", type=click.File("rb"), help="A registration as JSON; - for standard input.")
 @option("--cluster-id", group=BY_FLAGS, help="The pool's cluster.")
 @option("--namespace", default="default", group=BY_FLAGS, help="Its Kubernetes namespace.")
@@ -46,19 +41,19 @@ FLAGS = (
 @option("--region", group=BY_FLAGS, help="Its region.")
 @option("--availability-zone", group=BY_FLAGS, help="Its availability zone.")
 @option("--model", "models", multiple=True, group=BY_FLAGS, help="Id of a model it serves; repeatable.")
-@option("--model-alias", "aliases", type=PairType("id", "alias"), multiple=True, group=BY_FLAGS, help="Repeatable.")
+@option("--model-alias", "aliases", type=ALIAS, multiple=True, group=BY_FLAGS, help="Repeatable.")
 @option("--label", "labels", type=LABEL, multiple=True, group=BY_FLAGS, help="A label; repeatable.")
-@option("--relay-id", group=BY_FLAGS, help="Who registers it.")
+@option("--relay-id", group=BY_FLAGS, help="Id of the relay that registers it.")
 @discovery_options
 @click.pass_context
-def command(ctx: click.Context, /, file: BinaryIO | None, **values: Any) -> None:
+def register(ctx: click.Context, /, file: BinaryIO | None, **values: Any) -> None:
     settings = client_settings(ctx, values)
     if file is not None:
         refuse_foreign(ctx, "a registration by flags, without --file", FLAGS)
         body = file.read()
     else:
         body = json.dumps(_document(ctx, values), ensure_ascii=False).encode(errors="surrogatepass")
-    registered = run(_register(settings, body))
+    registered = call(settings, lambda client: client.register(body))
     lease = registered.lease
     click.echo(
         f"{_name(body)}: lease of {duration(lease.duration_ms)}, ends {instant(lease.ends_at_ms)}, "
@@ -68,11 +63,6 @@ def command(ctx: click.Context, /, file: BinaryIO | None, **values: Any) -> None
         click.echo(visible(f"router {router.id}: {router.url}"))
     if registered.conflict:
         echo_err("poolmuster: warning: another relay registers this pool in turn.")
-
-
-async def _register(settings: ClientSettings, body: bytes) -> RegistrationResponse:
-    async with AsyncClient(settings) as client:
-        return await client.register(body)
 
 
 def _document(ctx: click.Context, values: dict[str, Any]) -> Document:
@@ -101,5 +91,25 @@ def _document(ctx: click.Context, values: dict[str, Any]) -> Document:
 
 
 def _name(body: bytes) -> str:
-    key = key_of(json.loads(body))  # the service has just taken it for JSON with a key
+    key = key_of(json.loads(body))  # the service has just accepted it
     return "the pool" if key is None else key_text(key)
+
+
+@command("deregister", help="Take a pool off the list at once.")
+@click.argument("key", type=KEY, metavar="CLUSTER/NAMESPACE/NAME")
+@option("--relay-id", help="Only while this relay is the latest to have registered it.")
+@option(
+    "--reason",
+    type=click.Choice([reason.value for reason in DeregistrationReason]),
+    default=DeregistrationReason.OPERATOR.value,
+    help="Why it leaves.",
+)
+@option("--detail", help="More about why, for people.")
+@discovery_options
+@click.pass_context
+def deregister(ctx: click.Context, /, key: PoolKey, **values: Any) -> None:
+    """A relay that still runs registers its pool again with its next heartbeat."""
+    settings = client_settings(ctx, values)
+    call(settings, lambda client: client.deregister(key, **values))
+    only = f", if {values['relay_id']!r} was the latest to register it" if values["relay_id"] else ""
+    click.echo(f"{key_text(key)}: off the list{only}")

@@ -1,20 +1,17 @@
-"""``poolmuster relay``."""
+"""``poolmuster relay``: the flags of the relay."""
 
 from typing import Any
 
 import click
 
-from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
-from poolmuster.cli.listen_options import listen_options, listen_settings
-from poolmuster.cli.logging_options import logging_options
-from poolmuster.cli.options import command as make_command
-from poolmuster.cli.options import fail_usage, option, refuse_foreign
+from poolmuster.cli.exit_codes import echo_err
+from poolmuster.cli.options import FILE, command, fail_usage, option, refuse_foreign
+from poolmuster.cli.program_options import listen_options, listen_settings, logging_options, run_program
 from poolmuster.cli.service_options import client_settings, discovery_options
-from poolmuster.cli.values import LABEL, POSITIVE_SECONDS, URL, PairType
+from poolmuster.cli.values import ALIAS, LABEL, POSITIVE_SECONDS, URL
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
-from poolmuster.programs.logging import configure_logging
-from poolmuster.programs.settings.listen import ListenSettings, UsageError
+from poolmuster.programs.settings.listen import ListenSettings
 from poolmuster.relay.pools_file import PoolEntry, pool_settings
 from poolmuster.relay.settings import (
     DEFAULT_HEALTH_PATH,
@@ -27,8 +24,6 @@ from poolmuster.relay.settings import (
     validate_health_path,
 )
 
-ALIAS = PairType("id", "alias")
-FILE = click.Path(dir_okay=False)
 ONE_POOL = "One pool"
 EVERY_POOL = "Every pool"
 DISCOVERY = "Discovery service"
@@ -46,7 +41,7 @@ ONE_POOL_FLAGS = (
 )
 
 
-@make_command("relay")
+@command("relay")
 @option("--frontend", type=URL, group=ONE_POOL, help="Base URL of the OpenAI-compatible server to probe.  [needed]")
 @option("--advertise-url", type=URL, group=ONE_POOL, help="The URL to register, if others reach the server by another.")
 @option("--name", group=ONE_POOL, help="Name of the pool.  [needed]")
@@ -82,30 +77,22 @@ ONE_POOL_FLAGS = (
 @listen_options(ListenSettings(listen=Address("127.0.0.1", 8081)), group=ITSELF)
 @logging_options
 @click.pass_context
-def command(ctx: click.Context, /, **flags: Any) -> int:
+def relay(ctx: click.Context, /, **flags: Any) -> int:
     """Run beside a pool: find what it serves and register it.
 
-    Registers the pool while its server is healthy and serves a model, and sends that again at every heartbeat.
-    Nothing else that is down ends it.
+    Registers the pool while its server is healthy and serves a model, again at every heartbeat. It goes on through any
+    outage of the server or of discovery.
     """
     client = client_settings(ctx, flags)
     settings = settings_of(ctx, flags, client.urls)
-    front = listen_settings(ctx, flags)
-    configure_logging(flags["log_format"], flags["log_level"])
-    # Imported late, so that --help and mistakes do not wait for a web server.
-    from poolmuster.programs.listener import CannotListen
-    from poolmuster.programs.relay import relay
+    listen = listen_settings(ctx, flags)
 
-    try:
-        relay(settings, front, client)
-    except InvalidInput as error:
-        raise click.UsageError(describe(error), ctx) from error
-    except UsageError as error:
-        raise click.UsageError(f"{error}.", ctx) from error
-    except CannotListen as error:
-        echo_err(f"poolmuster relay: {error}.")
-        return ExitCode.FAILED
-    return ExitCode.GOOD
+    def program() -> None:
+        from poolmuster.programs.relay import relay as run  # late, as in `run_program`
+
+        run(settings, listen, client)
+
+    return run_program(ctx, flags, program)
 
 
 def settings_of(ctx: click.Context, flags: dict[str, Any], discovery: tuple[str, ...]) -> RelaySettings:

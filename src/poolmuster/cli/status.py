@@ -7,34 +7,32 @@ from typing import Any
 import click
 import msgspec
 
-from poolmuster.cli.escape import key_text
 from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
-from poolmuster.cli.options import command as make_command
-from poolmuster.cli.options import option
-from poolmuster.cli.service_options import client_settings, discovery_options, run, why_estimated
+from poolmuster.cli.options import command, option
+from poolmuster.cli.service_options import call, client_settings, discovery_options, why_estimated
 from poolmuster.cli.tables import show_json, show_table
-from poolmuster.cli.times import duration
-from poolmuster.client import AsyncClient, ClientSettings, DiscoveryApi, Document
-from poolmuster.client.responses import key_of, read_sources
+from poolmuster.cli.text import duration, key_text
+from poolmuster.client import AsyncClient, DiscoveryApi, Document
+from poolmuster.client.responses import key_of, objects_in, read_sources
 from poolmuster.model.errors import PoolmusterError
 
 COLUMNS = ("INSTANCE", "STATE", "POOLS", "STORE", "LEASE", "WATCHERS", "CONFLICTS", "UPTIME", "VERSION", "REVISION")
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What one instance said, or why it said nothing."""
+    """The status of one instance, or why there is none."""
 
     url: str
     status: Document
     error: PoolmusterError | None = None
 
 
-@make_command("status", help="Show how each instance of the service is doing.")
+@command("status", help="Show how each instance of the service is doing.")
 @option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="What to print.")
 @discovery_options
 @click.pass_context
-def command(ctx: click.Context, /, **values: Any) -> int:
-    reports = run(_ask_all(client_settings(ctx, values)))
+def status(ctx: click.Context, /, **values: Any) -> int:
+    reports = call(client_settings(ctx, values), _ask_all)
     if values["output"] == "json":
         for report in reports:
             error = None if report.error is None else describe(report.error)
@@ -47,9 +45,8 @@ def command(ctx: click.Context, /, **values: Any) -> int:
     return ExitCode.FAILED if any(report.error for report in reports) else ExitCode.GOOD
 
 
-async def _ask_all(settings: ClientSettings) -> list[_Report]:
-    async with AsyncClient(settings) as client:
-        return await asyncio.gather(*map(_ask, client.apis))
+async def _ask_all(client: AsyncClient) -> list[_Report]:
+    return await asyncio.gather(*map(_ask, client.apis))
 
 
 async def _ask(api: DiscoveryApi) -> _Report:
@@ -73,7 +70,7 @@ def _row(report: _Report) -> list[str]:
         str(status.get("registration_storage", "")),
         _length(status.get("lease_ms")),
         _count(status.get("watchers")),
-        str(len(_conflicts(status))),
+        str(len(objects_in(status.get("conflicts")))),
         _length(instance.get("uptime_ms")),
         str(instance.get("version", "")),
         str(status.get("revision", "")),
@@ -87,15 +84,10 @@ def _explain(report: _Report) -> None:
     if report.status.get("complete") is not True:
         why = why_estimated(read_sources(report.status.get("sources")))
         echo_err(f"poolmuster: the list of {report.url} is estimated: {why}.")
-    for conflict in _conflicts(report.status):
+    for conflict in objects_in(report.status.get("conflicts")):
         key, relays = key_of(conflict.get("key")), conflict.get("relay_ids")
         names = ", ".join(map(str, relays)) if isinstance(relays, list) else "several relays"
         echo_err(f"poolmuster: conflict: {key_text(key) if key else 'a pool'} is registered in turn by {names}.")
-
-
-def _conflicts(status: Document) -> list[Document]:
-    found = status.get("conflicts")
-    return [conflict for conflict in found if isinstance(conflict, dict)] if isinstance(found, list) else []
 
 
 def _count(value: Any) -> str:

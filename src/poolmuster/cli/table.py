@@ -1,4 +1,4 @@
-"""``poolmuster table``: make the DynamoDB table, or say whether it is as the service needs it."""
+"""``poolmuster table``: create the DynamoDB table, or check that it is as the service needs it."""
 
 import sys
 from collections.abc import Callable
@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from poolmuster.cli.dynamodb_options import REGION, dynamodb_options, dynamodb_settings
 from poolmuster.cli.exit_codes import ExitCode, echo_err
-from poolmuster.cli.options import CommandGroup, option
-from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import Command, CommandGroup, option
+from poolmuster.cli.store_options import dynamodb_options, dynamodb_settings
 from poolmuster.cli.tables import show_table
+from poolmuster.cli.values import REGION
 from poolmuster.programs.settings.serve import UsageError
 
 if TYPE_CHECKING:
     from poolmuster.sources.dynamodb.admin import TableAdmin
 
 
-@click.group("table", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
-def command() -> None:
+@click.group("table", cls=CommandGroup)
+def table() -> None:
     """Create or check the DynamoDB table."""
 
 
-@make_command("create")
+@table.command("create", cls=Command)
 @dynamodb_options(group="Table")
 @option("--replica", "replicas", type=REGION, multiple=True, help="Make it a Global Table, here too. Repeatable.")
 @option("--yes", is_flag=True, help="Do not ask.")
@@ -42,7 +42,7 @@ def _create(ctx: click.Context, admin: "TableAdmin", replicas: tuple[str, ...], 
         click.echo(f"  - {step.text}")
     if not yes:
         if not on_terminal():
-            raise click.UsageError("Nobody is there to be asked. Pass --yes to go on without.", ctx)
+            raise click.UsageError("Standard input is no terminal to ask on. Pass --yes to go on without.", ctx)
         if not click.confirm("Do this?", err=True):
             echo_err("poolmuster: nothing was changed.")
             return ExitCode.FAILED
@@ -54,7 +54,7 @@ def _create(ctx: click.Context, admin: "TableAdmin", replicas: tuple[str, ...], 
     return ExitCode.GOOD
 
 
-@make_command("check")
+@table.command("check", cls=Command)
 @dynamodb_options(group="Table")
 @click.pass_context
 def check(ctx: click.Context, /, **flags: Any) -> int:
@@ -73,7 +73,7 @@ def _check(admin: "TableAdmin") -> int:
 
 
 def on_terminal() -> bool:
-    """Whether somebody is there to be asked."""
+    """Whether standard input is a terminal, so that a question can be answered."""
     return sys.stdin.isatty()
 
 
@@ -107,7 +107,3 @@ def _with_table(ctx: click.Context, flags: dict[str, Any], work: Callable[["Tabl
         # botocore's providers let through what opening a file or reading a URL raises.
         echo_err(f"poolmuster: the AWS credentials, or the endpoint, cannot be used: {error}")
     return ExitCode.FAILED
-
-
-command.add_command(create)
-command.add_command(check)

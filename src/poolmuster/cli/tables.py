@@ -1,7 +1,12 @@
-"""Tables: drawn for a terminal, plain and aligned for a pipe. No cell can hold anything a terminal would act on."""
+"""Output on standard output: tables, drawn for a terminal and aligned for a pipe, pools as rows, and JSON.
+
+No cell holds anything that a terminal would act on. Members of a pool with a wrong type show as empty: the service may
+be of another version.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 from rich.cells import cell_len
@@ -9,14 +14,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from poolmuster.cli.escape import visible, visible_json
+from poolmuster.cli.text import key_text, visible, visible_json
+from poolmuster.client import Document
+from poolmuster.client.responses import key_of, objects_in, strings_of
 
+TABLE = ("CLUSTER", "NAMESPACE", "NAME", "REGION", "MODELS")
+WIDE = (*TABLE, "ZONE", "ALIASES", "CONTEXT", "WEIGHT", "FRONTEND", "LABELS")
 GAP = "   "
 PIECE = 16_384
 
 
 def on_terminal() -> bool:
-    """Whether a person looks at the output."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -56,7 +65,7 @@ def show_json(body: bytes) -> None:
 
 def emit(text: str) -> None:
     """Print ``text``, however long, as a line."""
-    # In pieces: with PYTHONUNBUFFERED set, the end of a write that a reader cuts short would be lost without an error.
+    # In pieces: with PYTHONUNBUFFERED set, the rest of a write that a reader cuts short would be lost without an error.
     for start in range(0, len(text), PIECE):
         click.echo(text[start : start + PIECE], nl=False)
     click.echo()
@@ -64,3 +73,40 @@ def emit(text: str) -> None:
 
 def _cell(text: str) -> str:
     return visible(text) or "-"
+
+
+def pool_table(pools: Iterable[Document], *, wide: bool) -> tuple[Sequence[str], list[list[str]]]:
+    """The columns and rows of a table of pools."""
+    return WIDE if wide else TABLE, [_pool_row(pool, wide=wide) for pool in pools]
+
+
+def _pool_row(pool: Document, *, wide: bool) -> list[str]:
+    location = pool.get("location")
+    location = location if isinstance(location, dict) else {}
+    models = objects_in(pool.get("models"))
+    cells = [
+        *(_text(pool.get(name)) for name in ("cluster_id", "namespace", "dgd_name")),
+        _text(location.get("region")),
+        ", ".join(_text(model.get("id")) for model in models),
+    ]
+    if wide:
+        labels = pool.get("labels")
+        cells += [
+            _text(location.get("availability_zone")),
+            ", ".join(alias for model in models for alias in strings_of(model.get("aliases"))),
+            ", ".join(_text(model.get("context_window")) or "-" for model in models),
+            _text(pool.get("weight")),
+            _text(pool.get("frontend_url")),
+            ", ".join(f"{name}={_text(value)}" for name, value in labels.items()) if isinstance(labels, dict) else "",
+        ]
+    return cells
+
+
+def key_of_pool(pool: Document) -> str:
+    """The pool's key as one word."""
+    key = key_of(pool)
+    return "-" if key is None else key_text(key)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""

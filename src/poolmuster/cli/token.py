@@ -9,21 +9,20 @@ import click
 from poolmuster.auth.credentials_file import credentials_line, parse_credentials
 from poolmuster.auth.tokens import digest_of, new_token
 from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
-from poolmuster.cli.options import CommandGroup, fail_usage, option
-from poolmuster.cli.options import command as make_command
+from poolmuster.cli.options import FILE, Command, CommandGroup, fail_usage, option
 from poolmuster.model.auth import Role
 from poolmuster.model.errors import InvalidInput
 
 WHO, WHERE = "Who it is for", "Where it goes"
 
 
-@click.group("token", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
-def command() -> None:
+@click.group("token", cls=CommandGroup)
+def token() -> None:
     """Make bearer tokens."""
 
 
-@make_command("create")
-@option("--name", required=True, group=WHO, help="Who it is for, as the log will call them.")
+@token.command("create", cls=Command)
+@option("--name", required=True, group=WHO, help="Name of its holder, as the log shows it.")
 @option(
     "--role",
     "roles",
@@ -40,17 +39,9 @@ def command() -> None:
     group=WHO,
     help="Cluster ids it may register, as 'eu-*' or '*', in quotes. Repeatable.",
 )
+@option("--days", type=click.IntRange(1, 36_500), group=WHO, help="It counts for so many days; else until taken out.")
 @option(
-    "--days",
-    type=click.IntRange(min=1, max=36_500),
-    group=WHO,
-    help="It counts for so many days; else until taken out.",
-)
-@option(
-    "--token-out",
-    type=click.Path(dir_okay=False),
-    group=WHERE,
-    help="Write the token here, for its owner alone, and print only the line.",
+    "--token-out", type=FILE, group=WHERE, help="Write the token to a new file (mode 600), and print only the line."
 )
 @click.pass_context
 def create(ctx: click.Context, /, **flags: Any) -> int:
@@ -62,11 +53,11 @@ def create(ctx: click.Context, /, **flags: Any) -> int:
         fail_usage(ctx, "--role", "register needs --cluster, such as --cluster 'eu-*'; '*' is all.")
     if flags["clusters"] and "register" not in flags["roles"]:
         fail_usage(ctx, "--cluster", "it goes only with --role register.")
-    token = new_token()
+    secret = new_token()
     expires = datetime.now(UTC) + timedelta(days=flags["days"]) if flags["days"] else None
     line = credentials_line(
         flags["name"],
-        sha256=digest_of(token.encode()).hex(),
+        sha256=digest_of(secret.encode()).hex(),
         roles=tuple(dict.fromkeys(flags["roles"])),
         clusters=flags["clusters"],
         expires=expires,
@@ -76,19 +67,16 @@ def create(ctx: click.Context, /, **flags: Any) -> int:
     except InvalidInput as error:
         raise click.UsageError(describe(error), ctx) from error
     if flags["token_out"] is None:
-        click.echo(token)
+        click.echo(secret)
+        echo_err("poolmuster: the first line is the token, which is not shown again; the second goes into the file.")
     else:
-        _save(ctx, flags["token_out"], token)
+        _save(ctx, flags["token_out"], secret)
     click.echo(line)
-    if flags["token_out"] is None:
-        echo_err(
-            "poolmuster: the first line is the token, which nothing can show again; the second goes into the file."
-        )
     return ExitCode.GOOD
 
 
 def _save(ctx: click.Context, path: str, token: str) -> None:
-    """Never over what is there: it may be the token that somebody uses."""
+    """Write a new file only: an old one may hold a token in use."""
     try:
         with open(path, "x", encoding="ascii", opener=_for_its_owner) as file:  # a Path takes no opener
             file.write(token + "\n")
@@ -98,6 +86,3 @@ def _save(ctx: click.Context, path: str, token: str) -> None:
 
 def _for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-command.add_command(create)

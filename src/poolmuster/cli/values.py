@@ -1,6 +1,8 @@
-"""The kinds of values that flags take, each read into something typed and checked."""
+"""The kinds of values that flags take, each parsed into something typed and checked."""
 
 import math
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,117 +10,115 @@ import click
 from poolmuster.cli.exit_codes import describe
 from poolmuster.model.address import Address, parse_address
 from poolmuster.model.errors import InvalidInput
-from poolmuster.model.key import PoolKey, parse_key
+from poolmuster.model.key import parse_key
 from poolmuster.model.registration import redact_url, validate_url
 
 if TYPE_CHECKING:
-    _Type = click.ParamType[Any]
+    _ParamType = click.ParamType[Any]
 else:
-    _Type = click.ParamType  # the older versions of click that we allow cannot be subscripted
+    _ParamType = click.ParamType  # the older versions of click that we allow cannot be subscripted
 
 
-class AddressType(_Type):
-    """``HOST:PORT`` (`poolmuster.model.address.Address`)."""
+class ParsedType(_ParamType):
+    """A kind of value that ``parse`` makes from a text. ``parse`` raises `InvalidInput`, whose detail is shown."""
 
-    name = "addr"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        if isinstance(value, Address):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default, or a value that was parsed before
             return value
         try:
-            return parse_address(value)
-        except InvalidInput as error:
-            self.fail(error.detail, param, ctx)
-
-
-class SecondsType(_Type):
-    """A length of time in seconds, as a finite float within bounds."""
-
-    name = "seconds"
-
-    def __init__(
-        self, *, above: float | None = None, at_least: float | None = None, at_most: float | None = None
-    ) -> None:
-        self.above = above
-        self.at_least = at_least
-        self.at_most = at_most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            seconds = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{value!r} is not a length of time.", param, ctx)
-        if self.above is not None and seconds <= self.above:
-            self.fail(f"{value} is too short: it must be above {self.above:g} seconds.", param, ctx)
-        if self.at_least is not None and seconds < self.at_least:
-            self.fail(f"{value} is too short: it must be at least {self.at_least:g} seconds.", param, ctx)
-        if self.at_most is not None and seconds > self.at_most:
-            self.fail(f"{value} is too long: it must be at most {self.at_most:g} seconds.", param, ctx)
-        return seconds
-
-
-class UrlType(_Type):
-    """One ``http`` or ``https`` URL, without a slash at its end."""
-
-    name = "url"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value).strip()
-        if (fault := validate_url(text)) is not None:
-            self.fail(f"{redact_url(text)!r} {fault}.", param, ctx)
-        return text.rstrip("/")
-
-
-class UrlListType(_Type):
-    """URLs of one kind of program, separated by commas or white space; repeats count once, the order stays."""
-
-    name = "url[,url...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-        urls = dict.fromkeys(URL.convert(text, param, ctx) for text in value.replace(",", " ").split())
-        if not urls:
-            self.fail("at least one URL is needed.", param, ctx)
-        return tuple(urls)
-
-
-class KeyType(_Type):
-    """A pool key, ``cluster/namespace/name``."""
-
-    name = "key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> PoolKey:
-        if isinstance(value, PoolKey):
-            return value
-        try:
-            return parse_key(value)
+            return self._parse(value)
         except InvalidInput as error:
             self.fail(describe(error), param, ctx)
 
 
-class PairType(_Type):
-    """``NAME=VALUE`` as a pair; neither the name nor, unless allowed, the value may be empty."""
+def pair_type(left: str, right: str, *, empty_value: bool = False) -> ParsedType:
+    """``LEFT=RIGHT`` as a pair; neither the left part nor, unless allowed, the right one may be empty."""
+    name = f"{left}={right}"
 
-    def __init__(self, left: str = "name", right: str = "value", *, empty_value: bool = False) -> None:
-        self.name = f"{left}={right}"
-        self.empty_value = empty_value
+    def parse(text: str) -> tuple[str, str]:
+        before, sign, after = text.partition("=")
+        if not before or not sign or (not after and not empty_value):
+            raise InvalidInput(f"{text!r} does not have the form {name.upper()}.")
+        return before, after
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value[0], value[1]
-        left, sign, right = value.partition("=")
-        if not left or not sign or (not right and not self.empty_value):
-            self.fail(f"{value!r} does not have the form {self.name.upper()}.", param, ctx)
-        return left, right
+    return ParsedType(name, parse)
 
 
-ADDRESS = AddressType()
-POSITIVE_SECONDS = SecondsType(above=0)
-SECONDS = SecondsType(at_least=0)
-URL = UrlType()
-URLS = UrlListType()
-KEY = KeyType()
-LABEL = PairType("k", "v", empty_value=True)
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is not a number of seconds.") from None
+    if not math.isfinite(seconds):
+        raise InvalidInput(f"{text!r} is not a length of time.")
+    if seconds < 0:
+        raise InvalidInput(f"{text} is too short: it must be at least 0 seconds.")
+    return seconds
+
+
+def _positive_seconds(text: str) -> float:
+    seconds = _seconds(text)
+    if not seconds:
+        raise InvalidInput(f"{text} is too short: it must be above 0 seconds.")
+    return seconds
+
+
+def _url(text: str) -> str:
+    text = text.strip()
+    if (fault := validate_url(text)) is not None:
+        raise InvalidInput(f"{redact_url(text)!r} {fault}.")
+    return text.rstrip("/")
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    urls = dict.fromkeys(map(_url, text.replace(",", " ").split()))
+    if not urls:
+        raise InvalidInput("at least one URL is needed.")
+    return tuple(urls)
+
+
+def _region(text: str) -> str:
+    if re.fullmatch(r"[a-z0-9-]{1,63}", text) is None:
+        raise InvalidInput(f"{text!r} is not the name of a region, as in eu-west-1.")
+    return text
+
+
+def _service(text: str) -> Address:
+    has_port = ":" in text and not text.endswith("]")
+    address = parse_address(text if has_port else f"{text}:0")
+    if not address.host or address.is_unspecified:
+        raise InvalidInput(f"{text!r} names no host that stands for the instances.")
+    if has_port and not address.port:
+        raise InvalidInput(f"{text!r} has the port 0, to which nothing can connect.")
+    return address
+
+
+ADDRESS = ParsedType("addr", parse_address)
+"""``HOST:PORT`` (`poolmuster.model.address.Address`)."""
+
+SECONDS = ParsedType("seconds", _seconds)
+"""A length of time in seconds, as a finite float of 0 or more."""
+
+POSITIVE_SECONDS = ParsedType("seconds", _positive_seconds)
+
+URL = ParsedType("url", _url)
+"""One ``http`` or ``https`` URL, without a slash at its end."""
+
+URLS = ParsedType("url[,url...]", _urls)
+"""URLs separated by commas or white space, in their order and each once."""
+
+KEY = ParsedType("key", parse_key)
+"""A pool key, ``cluster/namespace/name``."""
+
+LABEL = pair_type("k", "v", empty_value=True)
+ALIAS = pair_type("id", "alias")
+
+REGION = ParsedType("region", _region)
+"""The name of an AWS region."""
+
+SERVICE = ParsedType("host[:port]", _service)
+"""The name behind which the instances are; without a port, the port of the `Address` is 0."""

@@ -11,12 +11,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.exit_codes import describe, echo_err
-from poolmuster.cli.pool_rows import columns, key_of_pool, row
 from poolmuster.cli.service_options import why_estimated
-from poolmuster.cli.tables import drawn, on_terminal, show_json
-from poolmuster.cli.times import duration, instant
+from poolmuster.cli.tables import drawn, key_of_pool, on_terminal, pool_table, show_json
+from poolmuster.cli.text import duration, instant, key_text, visible
 from poolmuster.client import (
     AsyncClient,
     ClientSettings,
@@ -33,7 +31,7 @@ from poolmuster.client.responses import model_names
 from poolmuster.platform.clock import SystemClock
 
 REDRAW_S = 1.0
-"""How often ages and remaining times are drawn anew."""
+"""The interval between redraws, for ages and remaining times."""
 
 BURST_S = 0.1
 """Changes that come this close together are drawn as one."""
@@ -59,7 +57,7 @@ async def first_contact(updates: Subscription, urls: int) -> None:
         if update.kind is UpdateKind.CONNECTED:
             return
         if update.kind is UpdateKind.OVERRUN:
-            updates.put(update)  # whoever shows the list has to hear of it
+            updates.put(update)  # the code that shows the list needs it too
             return
         if update.kind is UpdateKind.DISCONNECTED and update.error is not None:
             failures += 1
@@ -69,9 +67,9 @@ async def first_contact(updates: Subscription, urls: int) -> None:
 
 
 async def objects(follower: Follower, updates: Subscription) -> None:
-    """Print the objects of the watch, and after what was left out a snapshot of what the follower holds."""
+    """Print the objects of the watch; in place of those that were left out, a snapshot of the follower."""
     async for update in updates:
-        _tell_connection(update)
+        _report_connection(update)
         if update.kind is UpdateKind.OVERRUN and follower.has_list:
             show_json(_snapshot_of(follower))
         if update.event is not None:
@@ -84,23 +82,19 @@ def _snapshot_of(follower: Follower) -> bytes:
         "sources": msgspec.to_builtins(follower.sources),
         "revision": follower.revision,
     }
-    return (
-        b'{"type":"snapshot","pools":'
-        + follower.pools_json
-        + b","
-        + json.dumps(rest, separators=(",", ":")).encode()[1:]
-    )
+    tail = json.dumps(rest, separators=(",", ":")).encode()[1:]
+    return b'{"type":"snapshot","pools":' + follower.pools_json + b"," + tail
 
 
 async def _lines(updates: Subscription) -> None:
     clock = SystemClock()
     async for update in updates:
-        _tell_connection(update)
+        _report_connection(update)
         for line in lines_of(update.event) if update.event is not None else ():
             click.echo(f"{instant(clock.wall_ms())}  {line}")
 
 
-def _tell_connection(update: Update) -> None:
+def _report_connection(update: Update) -> None:
     if update.kind is UpdateKind.DISCONNECTED and update.error is not None:
         echo_err(f"poolmuster: {describe(update.error)} Trying again; until then the list is as it was.")
     elif update.kind is UpdateKind.OVERRUN:
@@ -135,9 +129,9 @@ def _pool_line(what: str, pool: Document) -> str:
 async def _redraw(follower: Follower, updates: Subscription, *, wide: bool) -> None:
     with Live(console=Console(file=sys.stdout), auto_refresh=False, screen=False) as live:
         while True:
-            rows = [row(pool, wide=wide) for pool in follower.pools.values()]
             # The state stands first: of a list longer than the terminal the end is cut off.
-            live.update(Group(Text(state_line(follower), style="dim"), drawn(columns(wide=wide), rows)), refresh=True)
+            table = drawn(*pool_table(follower.pools.values(), wide=wide))
+            live.update(Group(Text(state_line(follower), style="dim"), table), refresh=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REDRAW_S):
                     await anext(updates)
@@ -147,7 +141,9 @@ async def _redraw(follower: Follower, updates: Subscription, *, wide: bool) -> N
 
 def state_line(follower: Follower) -> str:
     """The line above the table: how many, how complete, how old."""
-    if follower.complete:
+    if not follower.has_list:
+        state = "the first list has not arrived yet"
+    elif follower.complete:
         state = "complete"
     elif follower.connected_url is not None:
         state = f"estimated: {why_estimated(follower.sources)}"

@@ -1,4 +1,4 @@
-"""``poolmuster why``: walks from the registration to the list, and names the first step that fails."""
+"""``poolmuster why``: follows a pool from its registration to the list, and names the first step that fails."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -6,14 +6,12 @@ from typing import Any
 import click
 import msgspec
 
-from poolmuster.cli.escape import key_text, visible
 from poolmuster.cli.exit_codes import ExitCode
-from poolmuster.cli.options import command as make_command
-from poolmuster.cli.options import option
-from poolmuster.cli.service_options import client_settings, discovery_options, run, why_estimated
-from poolmuster.cli.times import duration, instant
+from poolmuster.cli.options import command, option
+from poolmuster.cli.service_options import call, client_settings, discovery_options, why_estimated
+from poolmuster.cli.text import duration, instant, key_text, visible
 from poolmuster.cli.values import KEY
-from poolmuster.client import AsyncClient, ClientSettings, Document
+from poolmuster.client import AsyncClient, Document, SourceReport
 from poolmuster.client.responses import key_of, model_names, read_sources
 from poolmuster.model.errors import NotFound
 from poolmuster.model.key import PoolKey
@@ -21,20 +19,20 @@ from poolmuster.platform.clock import SystemClock
 
 
 class WhyStep(msgspec.Struct, frozen=True):
-    """One step of the way. ``good`` is ``None`` for a remark that decides nothing."""
+    """One step from the registration to the list. ``good`` is ``None`` for a note that decides nothing."""
 
     name: str
     good: bool | None
     text: str
 
 
-@make_command("why", help="Say why a pool is or is not listed.")
+@command("why", help="Say why a pool is or is not listed.")
 @click.argument("key", type=KEY, metavar="CLUSTER/NAMESPACE/NAME")
 @option("--model", help="Also ask whether the pool lists this model, by id or alias.")
 @discovery_options
 @click.pass_context
-def command(ctx: click.Context, /, key: PoolKey, model: str | None, **values: Any) -> int:
-    steps = run(_ask(client_settings(ctx, values), key, model))
+def why(ctx: click.Context, /, key: PoolKey, model: str | None, **values: Any) -> int:
+    steps = call(client_settings(ctx, values), lambda client: _ask(client, key, model))
     for step in steps:
         mark = {True: "ok", False: "FAILS", None: "note"}[step.good]
         click.echo(visible(f"{mark:<6} {step.name:<13} {step.text}"))
@@ -47,23 +45,22 @@ def command(ctx: click.Context, /, key: PoolKey, model: str | None, **values: An
     return ExitCode.GOOD
 
 
-async def _ask(settings: ClientSettings, key: PoolKey, model: str | None) -> list[WhyStep]:
-    async with AsyncClient(settings) as client:
-        now_ms = SystemClock().wall_ms()
-        try:
-            report = (await client.get(key)).document
-        except NotFound:
-            listing = await client.list()
-            known = [key_text(found) for pool in listing.pools if (found := key_of(pool)) is not None]
-            near = get_close_matches(key_text(key), known, n=1)
-            hint = f" The nearest that is listed: {near[0]}" if near else ""
-            text = f"none is known here, and none is remembered.{hint}"
-            return [WhyStep("registration", False, text), *_completeness(listing.complete, listing.sources)]
+async def _ask(client: AsyncClient, key: PoolKey, model: str | None) -> list[WhyStep]:
+    now_ms = SystemClock().wall_ms()
+    try:
+        report = (await client.get(key)).document
+    except NotFound:
+        listing = await client.list()
+        known = [key_text(found) for pool in listing.pools if (found := key_of(pool)) is not None]
+        near = get_close_matches(key_text(key), known, n=1)
+        hint = f" The nearest that is listed: {near[0]}" if near else ""
+        text = f"none is known here, and none is remembered.{hint}"
+        return [WhyStep("registration", False, text), *_completeness(listing.complete, listing.sources)]
     return steps_of(report, model, now_ms)
 
 
 def steps_of(report: Document, model: str | None, now_ms: int) -> list[WhyStep]:
-    """The way of one pool by the service's answer about it; ``now_ms`` is the wall clock's."""
+    """The steps of one pool by the service's response; ``now_ms`` is the wall clock's."""
     listed = report.get("listed") is True
     steps = _listed(report, now_ms) if listed else _gone(report)
     if (conflict := _object(report.get("conflict"))) is not None:
@@ -108,12 +105,9 @@ def _gone(report: Document) -> list[WhyStep]:
     return [WhyStep("topology", False, f"removed at {at}: {cause}{f' ({why})' if why else ''}")]
 
 
-def _completeness(complete: bool, sources: Any) -> list[WhyStep]:
-    if complete:
-        return []
-    return [
-        WhyStep("completeness", None, f"the list is estimated, so it may live all the same: {why_estimated(sources)}")
-    ]
+def _completeness(complete: bool, sources: tuple[SourceReport, ...]) -> list[WhyStep]:
+    text = f"the list is estimated, so it may live all the same: {why_estimated(sources)}"
+    return [] if complete else [WhyStep("completeness", None, text)]
 
 
 def _object(value: Any) -> Document | None:

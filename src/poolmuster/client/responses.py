@@ -72,10 +72,9 @@ def key_of(document: Any) -> PoolKey | None:
     return PoolKey(*parts) if len(parts) == len(KEY_PARTS) else None
 
 
-def models_of(pool: Document) -> list[Document]:
-    """The models that a pool lists. What is not an object is left out."""
-    models = pool.get("models")
-    return [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+def objects_in(value: Any) -> list[Document]:
+    """The objects in an array; none where the value is not an array."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def strings_of(value: Any) -> list[str]:
@@ -86,7 +85,9 @@ def strings_of(value: Any) -> list[str]:
 def model_names(pool: Document) -> list[str]:
     """Every id and alias under which a pool serves a model, in the document's order."""
     return [
-        name for model in models_of(pool) for name in strings_of([model.get("id"), *strings_of(model.get("aliases"))])
+        name
+        for model in objects_in(pool.get("models"))
+        for name in strings_of([model.get("id"), *strings_of(model.get("aliases"))])
     ]
 
 

@@ -6,7 +6,7 @@ A consumer need not unsubscribe: a follower holds weak references, and the last 
 import asyncio
 from collections import deque
 from enum import StrEnum
-from weakref import ref
+from weakref import WeakSet
 
 import msgspec
 
@@ -137,7 +137,7 @@ class Subscriptions:
     """The consumers of one follower, held weakly."""
 
     def __init__(self) -> None:
-        self._known: list[ref[Subscription]] = []
+        self._known: WeakSet[Subscription] = WeakSet()
         # Those that a task waits for. An event loop holds its tasks weakly: a task that only its subscription refers to
         # would be collected while it waits.
         self._awaited: list[Subscription] = []
@@ -145,7 +145,7 @@ class Subscriptions:
         self._error: BaseException | None = None
 
     def __len__(self) -> int:
-        return len(self._live())
+        return len(self._known)
 
     def add(self, first: Update | None = None) -> Subscription:
         """A new one, which begins with ``first`` if that is given. After `end` it has ended too."""
@@ -153,20 +153,20 @@ class Subscriptions:
         if self._ended:
             subscription.end(self._error)
         else:
-            self._known = [ref(each) for each in (*self._live(), subscription)]
+            self._known.add(subscription)
             if first is not None:
                 subscription.put(first)
         return subscription
 
     def remove(self, subscription: Subscription) -> None:
         """End this one, and empty its queue. A second call does nothing."""
-        self._known = [ref(each) for each in self._live() if each is not subscription]
+        self._known.discard(subscription)
         subscription.take_all()
         subscription.end(None)
 
     def publish(self, update: Update) -> None:
         """Put an update into all queues."""
-        for each in self._live():
+        for each in list(self._known):
             each.put(update)
 
     def end(self, error: BaseException | None) -> None:
@@ -174,9 +174,6 @@ class Subscriptions:
         if self._ended:
             return
         self._ended, self._error = True, error
-        for each in self._live():
+        for each in list(self._known):
             each.end(error)
         self._known.clear()
-
-    def _live(self) -> list[Subscription]:
-        return [each for known in self._known if (each := known()) is not None]

@@ -50,10 +50,6 @@ class RelayCollector(Collector):
     def __init__(self, supervisor: AgentSupervisor) -> None:
         self._supervisor = supervisor
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: with no description the registry does not collect at registration."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         """The gauges and counters."""
         statuses = self._supervisor.statuses

@@ -19,8 +19,7 @@ Run = Callable[..., Result]
 @pytest.fixture(params=PROGRAMS)
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a program up to where it would take its address."""
-    for place in ("serve", "relay"):
-        monkeypatch.setattr(f"poolmuster.cli.{place}.configure_logging", lambda *_: None)
+    monkeypatch.setattr("poolmuster.cli.program_options.configure_logging", lambda *_: None)
 
     def bind(*_: object) -> None:
         raise AssertionError("it went as far as to listen")

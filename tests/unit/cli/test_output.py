@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from poolmuster.cli.escape import key_text, visible, visible_json
-from poolmuster.cli.pool_rows import columns, key_of_pool, row
 from poolmuster.cli.service_options import why_estimated
-from poolmuster.cli.tables import drawn, plain
-from poolmuster.cli.times import duration, instant
+from poolmuster.cli.tables import drawn, key_of_pool, plain, pool_table
+from poolmuster.cli.text import duration, instant, key_text, visible, visible_json
 from poolmuster.cli.watch_view import count_of, first_contact, lines_of, objects, state_line
 from poolmuster.client import SourceReport, UpdateKind
 from poolmuster.client.errors import Unreachable
@@ -100,7 +98,8 @@ def test_a_drawn_table_takes_no_markup_from_its_cells() -> None:
 )
 def test_a_pool_of_any_shape_has_a_row(document: dict[str, object]) -> None:
     for wide in (True, False):
-        assert len(row(document, wide=wide)) == len(columns(wide=wide))
+        columns, [row] = pool_table([document], wide=wide)
+        assert len(row) == len(columns)
     assert isinstance(model_names(document), list)
     assert key_of_pool(document) == "-"
 

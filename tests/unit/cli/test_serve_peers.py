@@ -23,7 +23,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
-    monkeypatch.setattr("poolmuster.cli.serve.configure_logging", lambda *_: None)
+    monkeypatch.setattr("poolmuster.cli.program_options.configure_logging", lambda *_: None)
 
     def serve(*args: str, **env: str) -> Result:
         return CliRunner().invoke(cli, ["serve", *args], prog_name="poolmuster", env=env)

@@ -22,13 +22,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
     """What ``serve`` would have been started with; it is not started."""
     started: list[ServeSettings] = []
     monkeypatch.setattr("poolmuster.programs.serve.serve", started.append)
-    monkeypatch.setattr("poolmuster.cli.serve.configure_logging", lambda *_: None)
+    monkeypatch.setattr("poolmuster.cli.program_options.configure_logging", lambda *_: None)
     return started
 
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
-    monkeypatch.setattr("poolmuster.cli.serve.configure_logging", lambda *_: None)
+    monkeypatch.setattr("poolmuster.cli.program_options.configure_logging", lambda *_: None)
 
     def serve(*args: str, **env: str) -> Result:
         return CliRunner().invoke(cli, ["serve", *args], prog_name="poolmuster", env={**NOWHERE, **CLEAN, **env})
