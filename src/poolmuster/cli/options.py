@@ -167,6 +167,11 @@ def is_set(ctx: click.Context, flag: str) -> bool:
     return ctx.get_parameter_source(_option(ctx, flag).name or "") in _GIVEN
 
 
+def flags_in(ctx: click.Context, group: str) -> list[str]:
+    """The flags of the command under the heading ``group``."""
+    return [param.flag for param in ctx.command.params if isinstance(param, Option) and param.group == group]
+
+
 def refuse_foreign(ctx: click.Context, mode: str, flags: Iterable[str]) -> None:
     """Stop with exit code 2 if one of ``flags`` was set. Call it when ``mode``, which they belong to, is not in use.
 

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import click
 
 from poolmuster.cli.exit_codes import echo_err
-from poolmuster.cli.options import command, is_set, option, refuse_foreign
+from poolmuster.cli.options import command, flags_in, is_set, option, refuse_foreign
 from poolmuster.cli.service_options import call, client_settings, discovery_options
 from poolmuster.cli.text import duration, instant, key_text, visible
 from poolmuster.cli.values import ALIAS, KEY, LABEL, URL
@@ -16,19 +16,6 @@ from poolmuster.model.change import DeregistrationReason
 from poolmuster.model.key import PoolKey
 
 BY_FLAGS = "Registration by flags"
-FLAGS = (
-    "--cluster-id",
-    "--namespace",
-    "--name",
-    "--frontend-url",
-    "--weight",
-    "--region",
-    "--availability-zone",
-    "--model",
-    "--model-alias",
-    "--label",
-    "--relay-id",
-)
 
 
 @command("register", help="Register a pool by hand, for one lease.")
@@ -49,7 +36,7 @@ FLAGS = (
 def register(ctx: click.Context, /, file: BinaryIO | None, **values: Any) -> None:
     settings = client_settings(ctx, values)
     if file is not None:
-        refuse_foreign(ctx, "a registration by flags, without --file", FLAGS)
+        refuse_foreign(ctx, "a registration by flags, without --file", flags_in(ctx, BY_FLAGS))
         body = file.read()
     else:
         body = json.dumps(_document(ctx, values), ensure_ascii=False).encode(errors="surrogatepass")

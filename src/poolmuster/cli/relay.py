@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from poolmuster.cli.exit_codes import echo_err
-from poolmuster.cli.options import FILE, command, fail_usage, option, refuse_foreign
+from poolmuster.cli.options import FILE, command, fail_usage, flags_in, option, refuse_foreign
 from poolmuster.cli.program_options import listen_options, listen_settings, logging_options, run_program
-from poolmuster.cli.service_options import client_settings, discovery_options
+from poolmuster.cli.service_options import DISCOVERY, client_settings, discovery_options
 from poolmuster.cli.values import ALIAS, LABEL, POSITIVE_SECONDS, URL
 from poolmuster.model.address import Address
 from poolmuster.model.errors import InvalidInput
@@ -24,21 +24,7 @@ from poolmuster.relay.settings import (
     validate_health_path,
 )
 
-ONE_POOL = "One pool"
-EVERY_POOL = "Every pool"
-DISCOVERY = "Discovery service"
-PROBES = "Probes"
-ITSELF = "The relay itself"
-
-ONE_POOL_FLAGS = (
-    "--frontend",
-    "--advertise-url",
-    "--name",
-    "--model-alias",
-    "--weight",
-    "--frontend-token-file",
-    "--frontend-ca-cert",
-)
+ONE_POOL, EVERY_POOL, PROBES, ITSELF = "One pool", "Every pool", "Probes", "The relay itself"
 
 
 @command("relay")
@@ -109,7 +95,7 @@ def settings_of(ctx: click.Context, flags: dict[str, Any], discovery: tuple[str,
         labels_file=flags["labels_file"],
     )
     if flags["pools"] is not None:
-        refuse_foreign(ctx, "one pool, without --pools", ONE_POOL_FLAGS)
+        refuse_foreign(ctx, "one pool, without --pools", flags_in(ctx, ONE_POOL))
     return RelaySettings(
         discovery=discovery,
         pool=None if flags["pools"] is not None else _one_pool(ctx, flags, defaults, discovery),

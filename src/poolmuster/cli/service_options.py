@@ -21,7 +21,7 @@ from poolmuster.client.settings import DEFAULT_URL
 
 T = TypeVar("T")
 
-GROUP = "Discovery service"
+DISCOVERY = "Discovery service"
 _TOKEN = re.compile(r"pmt_.*|ey[\w-]+\.[\w-]+\.[\w-]+")
 _FILES = {
     "token_file": "File with the bearer token to send, read again on change.",
@@ -48,10 +48,10 @@ discovery_options = options(
         "--discovery",
         type=URLS,
         default=DEFAULT_URL,
-        group=GROUP,
+        group=DISCOVERY,
         help="Base URLs of instances of the discovery service, with commas between them.",
     ),
-    *(option(_flag(setting), type=FILE, group=GROUP, help=text) for setting, text in _FILES.items()),
+    *(option(_flag(setting), type=FILE, group=DISCOVERY, help=text) for setting, text in _FILES.items()),
 )
 """Add the flags that say where the service is and how to talk to it; `client_settings` reads them."""
 

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from poolmuster.client.api import DiscoveryApi, Filters, pairs_of
@@ -63,9 +62,7 @@ class AsyncClient:
         self.apis = tuple(DiscoveryApi(url, session, self.settings) for url in self.settings.urls)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._session is not None:
             self.apis = ()
             await self._session.close()

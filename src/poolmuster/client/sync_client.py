@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from poolmuster.client.api import Filters
@@ -51,11 +50,9 @@ class Client:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         try:
-            self._wait(self._client.__aexit__(kind, error, trace))
+            self._wait(self._client.__aexit__(*exception))
         finally:
             self._stop()
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -64,9 +63,7 @@ class Session:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
 
