@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
+from poolmuster.client.events import CompletenessChanged, Event, Removed, Upserted, WatchSnapshot
 from poolmuster.client.mirror import Mirror
 from poolmuster.client.responses import Document
 from poolmuster.model.key import PoolKey
@@ -70,7 +70,7 @@ class Service:
             self.unconfirmed.clear()
         pools = dict(sorted(self.pools.items()))
         self.tell(
-            Snapshot(type="", id=None, revision=None, document={}, pools=pools, complete=self.complete, sources=())
+            WatchSnapshot(type="", id=None, revision=None, document={}, pools=pools, complete=self.complete, sources=())
         )
 
     def wait(self, quarters: int) -> None:

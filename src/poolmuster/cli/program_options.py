@@ -5,10 +5,9 @@ from typing import Any, TypeVar
 
 import click
 
-from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
+from poolmuster.cli.exit_codes import ExitCode, echo_err
 from poolmuster.cli.options import FILE, option, options, refuse_foreign
 from poolmuster.cli.values import ADDRESS, POSITIVE_SECONDS, pair_type
-from poolmuster.model.errors import InvalidInput
 from poolmuster.programs.logging import configure_logging
 from poolmuster.programs.settings.listen import ListenSettings, OidcSettings, UsageError
 
@@ -111,8 +110,6 @@ def run_program(ctx: click.Context, flags: dict[str, Any], program: Callable[[],
 
     try:
         check_settings(ctx, program)
-    except InvalidInput as error:
-        raise click.UsageError(describe(error), ctx) from error
     except StoreConfigError as error:
         echo_err(f"{ctx.command_path}: {error}")
         return ExitCode.FAILED

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from poolmuster.cli.exit_codes import echo_err
+from poolmuster.cli.exit_codes import describe, echo_err
 from poolmuster.cli.options import FILE, command, fail_usage, flags_in, option, refuse_foreign
 from poolmuster.cli.program_options import listen_options, listen_settings, logging_options, run_program
 from poolmuster.cli.service_options import DISCOVERY, client_settings, discovery_options
@@ -76,7 +76,10 @@ def relay(ctx: click.Context, /, **flags: Any) -> int:
     def program() -> None:
         from poolmuster.programs.relay import relay as run  # late, as in `run_program`
 
-        run(settings, listen, client)
+        try:
+            run(settings, listen, client)
+        except InvalidInput as error:
+            raise click.UsageError(describe(error), ctx) from error
 
     return run_program(ctx, flags, program)
 

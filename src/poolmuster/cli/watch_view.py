@@ -26,7 +26,7 @@ from poolmuster.client import (
     UpdateKind,
 )
 from poolmuster.client.api import Filters
-from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
+from poolmuster.client.events import CompletenessChanged, Event, Removed, Upserted, WatchSnapshot
 from poolmuster.client.responses import model_names
 from poolmuster.platform.clock import SystemClock
 
@@ -104,7 +104,7 @@ def _report_connection(update: Update) -> None:
 def lines_of(event: Event) -> list[str]:
     """An event of the watch as lines for people."""
     match event:
-        case Snapshot():
+        case WatchSnapshot():
             head = f"snapshot  {count_of(len(event.pools))}, {_completeness(event)}"
             return [head, *(_pool_line("listed", pool) for pool in event.pools.values())]
         case Upserted():
@@ -118,7 +118,7 @@ def lines_of(event: Event) -> list[str]:
             return []
 
 
-def _completeness(event: Snapshot | CompletenessChanged) -> str:
+def _completeness(event: WatchSnapshot | CompletenessChanged) -> str:
     return "complete" if event.complete else f"estimated: {visible(why_estimated(event.sources))}"
 
 

@@ -37,7 +37,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
 
 
-class Snapshot(Event, frozen=True, kw_only=True):
+class WatchSnapshot(Event, frozen=True, kw_only=True):
     """The whole list, which replaces all earlier content."""
 
     pools: dict[PoolKey, Document]
@@ -108,14 +108,14 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _snapshot(document: Document, common: Common) -> Snapshot:
+def _snapshot(document: Document, common: Common) -> WatchSnapshot:
     pools, complete = document.get("pools"), document.get("complete")
     if not isinstance(pools, list) or not isinstance(complete, bool):
         raise MalformedEvent("A snapshot of the watch lacks its pools or whether it is complete.")
     keyed = {key: pool for pool in pools if (key := key_of(pool)) is not None}
     if len(keyed) != len(pools):
         raise MalformedEvent("A snapshot of the watch has a pool without a key, or one key twice.")
-    return Snapshot(**common, pools=keyed, complete=complete, sources=read_sources(document.get("sources")))
+    return WatchSnapshot(**common, pools=keyed, complete=complete, sources=read_sources(document.get("sources")))
 
 
 def _upserted(document: Document, common: Common) -> Upserted:

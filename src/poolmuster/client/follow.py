@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 
 from poolmuster.client.errors import NotReady, Unreachable
-from poolmuster.client.events import Closing, Event, MalformedEvent, Snapshot
+from poolmuster.client.events import Closing, Event, MalformedEvent, WatchSnapshot
 from poolmuster.client.mirror import Mirror
 from poolmuster.client.pool_index import Usable
 from poolmuster.client.responses import Document, SourceReport
@@ -222,7 +222,7 @@ class Follower:
         return None
 
     def _apply(self, event: Event, url: str, *, connected: bool) -> None:
-        if event.id is not None or isinstance(event, Snapshot):
+        if event.id is not None or isinstance(event, WatchSnapshot):
             self._last_event_id = event.id
         forgotten = self._mirror.apply(event, self._clock.monotonic_ms())
         if self._connected_url is None and connected:

@@ -7,7 +7,7 @@ restart. They leave when the service removes them, when its list is complete, or
 
 from collections.abc import Mapping
 
-from poolmuster.client.events import CompletenessChanged, Event, Removed, Snapshot, Upserted
+from poolmuster.client.events import CompletenessChanged, Event, Removed, Upserted, WatchSnapshot
 from poolmuster.client.pool_index import PoolIndex, Usable
 from poolmuster.client.responses import Document, SourceReport
 from poolmuster.model.key import PoolKey
@@ -54,7 +54,7 @@ class Mirror:
         if event.revision is not None:
             self.revision = event.revision
         match event:
-            case Snapshot():
+            case WatchSnapshot():
                 return self._replace(event, now_ms)
             case CompletenessChanged():
                 self._set_completeness(event, now_ms)
@@ -76,7 +76,7 @@ class Mirror:
             expired.append(key)
         return self._forget(expired)
 
-    def _replace(self, event: Snapshot, now_ms: int) -> tuple[PoolKey, ...]:
+    def _replace(self, event: WatchSnapshot, now_ms: int) -> tuple[PoolKey, ...]:
         before = self._index.usable
         since_ms = self._unconfirmed_since_ms | dict.fromkeys(self._index.listed, now_ms)
         absent = {key: at_ms for key, at_ms in since_ms.items() if key not in event.pools}
@@ -88,7 +88,7 @@ class Mirror:
         self._set_completeness(event, now_ms)
         return tuple(sorted(absent)) if event.complete else ()
 
-    def _set_completeness(self, event: Snapshot | CompletenessChanged, now_ms: int) -> None:
+    def _set_completeness(self, event: WatchSnapshot | CompletenessChanged, now_ms: int) -> None:
         self.complete, self.sources, self.sources_at_ms = event.complete, event.sources, now_ms
 
     def _forget(self, keys: list[PoolKey]) -> tuple[PoolKey, ...]:

@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from poolmuster.client.errors import InvalidResponse
-from poolmuster.client.events import CompletenessChanged, Event, Snapshot, read_event
+from poolmuster.client.events import CompletenessChanged, Event, WatchSnapshot, read_event
 from poolmuster.platform.ndjson import LineSplitter, SizeLimitExceeded
 from poolmuster.ports.clock import Clock
 
@@ -128,7 +128,7 @@ class CatchUp:
         """The events to apply now, in order."""
         if self.done:
             return [event]
-        if isinstance(event, Snapshot):
+        if isinstance(event, WatchSnapshot):
             self.done = True
             return [event]
         if isinstance(event, CompletenessChanged) and self._resumed:

@@ -132,9 +132,7 @@ def _models(settings: PoolSettings, models: tuple[ServedModel, ...]) -> list[dic
     for model_id, alias in settings.aliases:
         aliases[model_id].add(alias)
     return [
-        _given(
-            {"id": each.id, "aliases": sorted(aliases[each.id]) or None, "context_window": each.context_window},
-        )
+        _given({"id": each.id, "aliases": sorted(aliases[each.id]) or None, "context_window": each.context_window})
         for each in sorted(models, key=lambda model: model.id)
     ]
 
