@@ -10,12 +10,11 @@ from html import escape
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.openapi import document
-from poolmuster.http.endpoint import Endpoint, Handler
+from poolmuster.http.router import Endpoint
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -124,19 +123,19 @@ def _shown(value: Any) -> str:
     return f"<pre>{escape(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())}</pre>"
 
 
-def _fixed(content: bytes, media_type: str, headers: dict[str, str]) -> Handler:
-    async def handler(request: Request) -> Response:
-        return Response(content, media_type=media_type, headers=headers)
+def _fixed(path: str, content: bytes, media_type: str, headers: dict[str, str] | None = None) -> Endpoint:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(content, media_type=media_type, headers=headers)(scope, receive, send)
 
-    return handler
+    return Endpoint(path, GET=(None, app))
 
 
-def page_routes() -> list[Route]:
-    """The routes of the description and of all pages."""
+def page_endpoints() -> list[Endpoint]:
+    """The endpoints of the OpenAPI document and of all pages, open to everyone."""
     described = document()
     docs = _page("poolmuster: the interface", _docs(described))
     return [
-        Route("/openapi.json", Endpoint(GET=_fixed(msgspec.json.encode(described), "application/json", {}))),
-        Route("/docs", Endpoint(GET=_fixed(docs, "text/html", _HEADERS))),
-        Route("/", Endpoint(GET=_fixed(_page("poolmuster", _INDEX), "text/html", _HEADERS))),
+        _fixed("/openapi.json", msgspec.json.encode(described), "application/json"),
+        _fixed("/docs", docs, "text/html", _HEADERS),
+        _fixed("/", _page("poolmuster", _INDEX), "text/html", _HEADERS),
     ]

@@ -77,7 +77,7 @@ class PeerHandlers:
         self, scope: Scope, send: Send, lines: AsyncGenerator[bytes, None], listening: "asyncio.Task[None]"
     ) -> None:
         """Until the lines end, the peer goes, its credentials no longer count, or this instance stops."""
-        admission: AuthContext = scope["admission"]
+        admission: AuthContext = scope["auth"]
         async with aclosing(lines) as open_lines:
             async for line in open_lines:
                 if listening.done():

@@ -16,7 +16,8 @@ from poolmuster.api.query import check_known, list_query, parameters, single
 from poolmuster.api.schemas import OnePool, pool_of
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
-from poolmuster.http.endpoint import read_json_body
+from poolmuster.http.router import read_json_body
+from poolmuster.model.auth import Role
 from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
 from poolmuster.model.errors import FieldError, InvalidInput, NotFound
 from poolmuster.model.key import PoolKey, check_key
@@ -49,7 +50,7 @@ class PoolHandlers:
         # From here: how long a relay takes to send, and to read the answer, says nothing of the service.
         started_s = time.perf_counter()
         # Asked again, as a body may take its time to come, and credentials may be revoked meanwhile.
-        principal = self._gate.renew(scope["admission"]).principal
+        principal = self._gate.reauthorize(scope["auth"], Role.REGISTER).principal
         taken = await self._instance.registrar.register_body(body, principal)
         self._metrics.registered(taken.created, time.perf_counter() - started_s)
         if taken.created:
@@ -121,7 +122,7 @@ class PoolHandlers:
             fault = FieldError("relay_id", f"has more than {RELAY_ID_LIMIT} characters")
             raise InvalidInput("The relay id is too long.", (fault,))
         detail = single(found, "detail")
-        principal = request.scope["admission"].principal
+        principal = request.scope["auth"].principal
         deregistration = Deregistration(
             key=key,
             relay_id=relay_id,

@@ -5,28 +5,27 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from poolmuster.api.list_responses import ListCache
 from poolmuster.api.metrics import InstanceCollector, Metrics
-from poolmuster.api.pages import page_routes
+from poolmuster.api.pages import page_endpoints
 from poolmuster.api.peers import PeerHandlers
 from poolmuster.api.pools import PoolHandlers
 from poolmuster.api.status import StatusHandlers
 from poolmuster.api.watch import Watch
 from poolmuster.http.auth import AccessPolicy, Authorizer
-from poolmuster.http.endpoint import Endpoint
 from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.health import Readiness, live
 from poolmuster.http.limits import HttpCounters
 from poolmuster.http.problems import Headers
-from poolmuster.http.router import PathRouter
+from poolmuster.http.router import Endpoint, PathRouter, responding
 from poolmuster.model.auth import Role
-from poolmuster.model.errors import NotFound
 from poolmuster.service.instance import Instance
 
-KEY_PATH = "/pools/{cluster_id:part}/{namespace:part}/{dgd_name:part}"
+KEY_PATH = "/pools/{cluster_id}/{namespace}/{dgd_name}"
+NOT_FOUND = "There is nothing at this path. GET /openapi.json describes what there is."
+NOT_FOUND_HEALTH = "This address has /health/live, /health/ready and /metrics only."
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,26 +63,24 @@ def build_apps(
     meta = StatusHandlers(instance, lists, metrics, counters=lambda: counters, streams=lambda: watch.streams)
     metrics.registry.register(InstanceCollector(instance, counters, lambda: watch.streams))
     readiness = Readiness(meta.check_ready, authorizer)
-    guard, read, register = authorizer.guard, Role.READ, Role.REGISTER
+    read, register = Role.READ, Role.REGISTER
     main = [
-        Route(
-            "/pools", guard(Endpoint(asgi={"POST": pools.register, "GET": pools.list_pools}), GET=read, POST=register)
-        ),
-        Route("/pools/watch", guard(Endpoint(asgi={"GET": watch}), GET=read)),
-        Route(KEY_PATH, guard(Endpoint(GET=pools.one, DELETE=pools.leave), GET=read, DELETE=register)),
-        Route("/routers", guard(Endpoint(GET=meta.routers), GET=read)),
-        Route("/changes", guard(Endpoint(asgi={"GET": meta.changes}), GET=read)),
-        Route("/status", guard(Endpoint(GET=meta.status), GET=read)),
-        Route("/metrics", guard(Endpoint(GET=meta.metrics), GET=read)),
-        Route("/health/live", Endpoint(GET=live)),
-        Route("/health/ready", Endpoint(GET=readiness.detailed)),
-        *page_routes(),
-        *_peer_routes(instance, authorizer, limits),
+        Endpoint("/pools", GET=(read, pools.list_pools), POST=(register, pools.register)),
+        Endpoint("/pools/watch", GET=(read, watch)),
+        Endpoint(KEY_PATH, GET=(read, responding(pools.one)), DELETE=(register, responding(pools.leave))),
+        Endpoint("/routers", GET=(read, responding(meta.routers))),
+        Endpoint("/changes", GET=(read, meta.changes)),
+        Endpoint("/status", GET=(read, responding(meta.status))),
+        Endpoint("/metrics", GET=(read, responding(meta.metrics))),
+        Endpoint("/health/live", GET=(None, responding(live))),
+        Endpoint("/health/ready", GET=(None, responding(readiness.detailed))),
+        *page_endpoints(),
+        *_peer_endpoints(instance, authorizer, limits),
     ]
     health = [
-        Route("/health/live", Endpoint(GET=live)),
-        Route("/health/ready", Endpoint(GET=readiness.minimal)),
-        Route("/metrics", Endpoint(GET=meta.metrics)),
+        Endpoint("/health/live", GET=(None, responding(live))),
+        Endpoint("/health/ready", GET=(None, responding(readiness.minimal))),
+        Endpoint("/metrics", GET=(None, responding(meta.metrics))),
     ]
 
     def shell(paths: PathRouter, *, loopback_only: bool) -> ASGIApp:
@@ -97,20 +94,20 @@ def build_apps(
         )
 
     return Apps(
-        main=shell(PathRouter(main, not_found=_not_found, guard=guard), loopback_only=rules.loopback_only),
-        health=shell(PathRouter(health, not_found=_only_health), loopback_only=rules.health_loopback_only),
+        main=shell(PathRouter(main, not_found=NOT_FOUND, authorizer=authorizer), loopback_only=rules.loopback_only),
+        health=shell(PathRouter(health, not_found=NOT_FOUND_HEALTH), loopback_only=rules.health_loopback_only),
     )
 
 
-def _peer_routes(instance: Instance, authorizer: Authorizer, limits: ApiLimits) -> tuple[Route, ...]:
-    """What instances tell each other, where there are others: no part of the public interface."""
+def _peer_endpoints(instance: Instance, authorizer: Authorizer, limits: ApiLimits) -> list[Endpoint]:
+    """The private endpoints that peers read, where there is a feed for them."""
     if instance.replication_feed is None:
-        return ()
+        return []
     peers = PeerHandlers(instance, instance.replication_feed, authorizer, limits.streams)
-    return tuple(
-        Route(f"/peer/v1/{name}", authorizer.guard(Endpoint(asgi={"GET": app}), GET=Role.PEER))
+    return [
+        Endpoint(f"/peer/v1/{name}", GET=(Role.PEER, app))
         for name, app in (("list", peers.snapshot), ("feed", peers.delta), ("stream", peers.stream))
-    )
+    ]
 
 
 def service_headers(instance: Instance) -> Callable[[], Headers]:
@@ -127,11 +124,3 @@ def service_headers(instance: Instance) -> Callable[[], Headers]:
         ]
 
     return headers
-
-
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NotFound("There is nothing at this path. GET /openapi.json describes what there is.")
-
-
-async def _only_health(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NotFound("This address has /health/live, /health/ready and /metrics only.")

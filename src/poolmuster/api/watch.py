@@ -20,7 +20,7 @@ from poolmuster.api.watch_groups import WatchGroup
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
 from poolmuster.model.auth import Principal, Role
-from poolmuster.model.errors import LimitReached, NotAcceptable, Unauthenticated, Unavailable
+from poolmuster.model.errors import Forbidden, LimitReached, NotAcceptable, Unauthenticated, Unavailable
 from poolmuster.ports.authenticator import AuthContext
 from poolmuster.service.instance import Instance
 
@@ -100,10 +100,10 @@ class Watcher:
     def _may_read(self) -> bool:
         try:
             # Kept, or it would be judged again at every look, from the first reload on.
-            self._admission = self._gate.renew(self._admission)
-        except Unauthenticated:
+            self._admission = self._gate.reauthorize(self._admission, Role.READ)
+        except (Forbidden, Unauthenticated):
             return False
-        return self._admission.principal.has_role(Role.READ)
+        return True
 
     def disconnected(self) -> None:
         """The client went away."""
@@ -224,7 +224,7 @@ class Watch:
         media_type = preferred(scope, (SSE, NDJSON))
         if media_type is None:
             raise NotAcceptable(f"A watch comes as {SSE} or {NDJSON}.")
-        admission: AuthContext = scope["admission"]
+        admission: AuthContext = scope["auth"]
         self._check_room(admission.principal)
         channel = self._channel(query, sse=media_type == SSE)
         ends_ms = self._instance.clock.monotonic_ms() + self._random_ms(*AGE_MS)

@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from poolmuster.http.endpoint import Endpoint, read_json_body
 from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.limits import HttpLimits
+from poolmuster.http.router import Endpoint, PathRouter, read_json_body, responding
 from poolmuster.http.server import HttpServer, bind
-from poolmuster.model.errors import InvalidInput, NotFound
+from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.clock import SystemClock
 from poolmuster.programs.supervisor import StopStep, Supervisor
 
@@ -111,19 +110,15 @@ def _answer(asked: ChatRequest) -> str:
     return f"This is {asked.model} of the demo, and no model at all. You said: {last}"
 
 
-async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NotFound(f"There is nothing at {scope['path']}.")
-
-
 def model_server_app(models: list[str], context_window: int) -> ASGIApp:
     """The server as an ASGI application."""
     server = ModelServer(models, context_window)
-    routes = [
-        Route("/health", Endpoint(GET=server.health)),
-        Route("/v1/models", Endpoint(GET=server.list_models)),
-        Route("/v1/chat/completions", Endpoint(POST=server.chat)),
+    endpoints = [
+        Endpoint("/health", GET=(None, responding(server.health))),
+        Endpoint("/v1/models", GET=(None, responding(server.list_models))),
+        Endpoint("/v1/chat/completions", POST=(None, responding(server.chat))),
     ]
-    return ErrorMiddleware(Router(routes, redirect_slashes=False, default=_no_such_path), loopback_only=True)
+    return ErrorMiddleware(PathRouter(endpoints, not_found="There is nothing at this path."), loopback_only=True)
 
 
 def serve(app: ASGIApp, port: int) -> None:

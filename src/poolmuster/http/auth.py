@@ -1,7 +1,7 @@
-"""The gate before every path: who asks, and may they."""
+"""Authentication and authorization of requests: which principal sends one, and whether it has the role."""
 
 import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from poolmuster.http.auth_log import AuthFailureLog
 from poolmuster.model.auth import AuthenticationError, CertificateCredential, Role
@@ -13,24 +13,31 @@ NOT_KNOWN = "These credentials are not accepted here."
 
 
 class Authorizer:
-    """Lets requests in by ``authenticator``; everybody, where it is ``None``, which has to be said."""
+    """Checks credentials by ``authenticator``; without one every request is anonymous and may do everything."""
 
     def __init__(self, authenticator: Authenticator | None) -> None:
         self._authenticator = authenticator
 
     @property
     def allows_anonymous(self) -> bool:
-        """Whether no credentials are wanted."""
+        """Whether no credentials are needed."""
         return self._authenticator is None
 
-    def admit(self, scope: Scope) -> AuthContext:
-        """Who sent this request. Raises `Unauthenticated`, caused by the `AuthenticationError` that knows why."""
+    def authorize(self, scope: Scope, role: Role | None) -> AuthContext:
+        """Authenticates a request, puts the result into ``scope["auth"]`` and checks that it has ``role``.
+
+        Raises `Unauthenticated`, whose cause is the `AuthenticationError` with the reason, and `Forbidden`.
+        """
+        context = scope["auth"] = self._authenticate(scope)
+        return _with_role(context, role)
+
+    def _authenticate(self, scope: Scope) -> AuthContext:
         if self._authenticator is None:
             return ANONYMOUS_CONTEXT
         authorization: bytes | None = None
         for name, value in scope["headers"]:
             if name == b"authorization":
-                # With two, a proxy before us may have gone by the other.
+                # Two are refused: a proxy before this service may have checked the other.
                 authorization = value if authorization is None else b""
         try:
             return self._authenticator.authenticate(authorization, scope.get("certificate"))
@@ -41,77 +48,48 @@ class Authorizer:
                 NOT_KNOWN if presented else WANTED, presented=presented, by_connection=by_connection
             ) from error
 
-    def can_read(self, scope: Scope) -> bool:
-        """Whether whoever sent this request, to a path that is open to all, may also read."""
-        try:
-            return self.admit(scope).principal.has_role(Role.READ)
-        except Unauthenticated:
-            return False
-
-    def renew(self, admission: AuthContext) -> AuthContext:
-        """The admission of somebody who was let in before, as of now. Raises `Unauthenticated`, as `admit` does."""
+    def reauthorize(self, context: AuthContext, role: Role) -> AuthContext:
+        """``context`` of an earlier request, authenticated again as of now. Raises as `authorize` does."""
         authenticator = self._authenticator
-        if authenticator is None:
-            return admission
-        if admission.generation == authenticator.generation and admission.expires_at_ms is None:
-            return admission  # as with nearly every heartbeat
+        if authenticator is None or (
+            # nearly every heartbeat
+            context.generation == authenticator.generation and context.expires_at_ms is None
+        ):
+            return _with_role(context, role)
         try:
-            return authenticator.reauthenticate(admission)
+            return _with_role(authenticator.reauthenticate(context), role)
         except AuthenticationError as error:
-            raise Unauthenticated(
-                NOT_KNOWN, by_connection=isinstance(admission.credential, CertificateCredential)
-            ) from error
+            by_connection = isinstance(context.credential, CertificateCredential)
+            raise Unauthenticated(NOT_KNOWN, by_connection=by_connection) from error
 
-    def still_has(self, admission: AuthContext, role: Role) -> bool:
-        """Whether somebody who was let in before would be let in again, and has ``role``."""
+    def still_has(self, context: AuthContext, role: Role) -> bool:
+        """Whether ``context`` of an earlier request would still be authenticated, and has ``role``."""
         try:
-            return self.renew(admission).principal.has_role(role)
-        except Unauthenticated:
+            self.reauthorize(context, role)
+        except (Unauthenticated, Forbidden):
             return False
+        return True
 
-    def guard(self, app: ASGIApp, **roles: Role) -> ASGIApp:
-        """``app`` behind the gate: each method needs the role given for it, ``HEAD`` that of ``GET``.
-
-        A method that none is given for needs some credential: who has none does not learn what there is. ``app``
-        finds who asks in ``scope["admission"]``.
-        """
-        if "GET" in roles:
-            roles["HEAD"] = roles["GET"]
-        return _Unguarded(app) if self.allows_anonymous else _Guarded(self, app, roles)
-
-
-class _Unguarded:
-    """Behind an open gate."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["admission"] = ANONYMOUS_CONTEXT
-        await self._app(scope, receive, send)
+    def can_read(self, scope: Scope) -> bool:
+        """Whether a request to an open endpoint has credentials with the role to read."""
+        try:
+            self.authorize(scope, Role.READ)
+        except (Unauthenticated, Forbidden):
+            return False
+        return True
 
 
-class _Guarded:
-    """An object, as what is only a function would be called with a request by the router."""
-
-    def __init__(self, authorizer: Authorizer, app: ASGIApp, roles: dict[str, Role]) -> None:
-        self._gate = authorizer
-        self._app = app
-        self._roles = {method: role.value for method, role in roles.items()}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admission = scope["admission"] = self._gate.admit(scope)
-        role = self._roles.get(scope["method"])
-        if role is not None and role not in admission.principal.roles:
-            raise Forbidden(f"This needs the role {role!r}.")
-        await self._app(scope, receive, send)
+def _with_role(context: AuthContext, role: Role | None) -> AuthContext:
+    if role is not None and role not in context.principal.roles:
+        raise Forbidden(f"This needs the role {role.value!r}.")
+    return context
 
 
 class AccessPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gets in, and how those who do not are told of: alike for every application of a program.
+    """How every application of a program authorizes requests and logs the failures.
 
-    Where ``loopback_only``, requests have to name this machine; ``health_loopback_only`` is the same for the address
-    that serves health alone.
+    With ``loopback_only`` requests must name this machine in ``Host``; ``health_loopback_only`` is the same for the
+    listener that serves health alone.
     """
 
     authorizer: Authorizer

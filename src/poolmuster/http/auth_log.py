@@ -33,8 +33,8 @@ class AuthFailureLog:
         else:
             reason, why = AuthFailure.FORBIDDEN, error.detail
         self.counts[reason] += 1
-        client, admission = client_of(scope), scope.get("admission")
-        principal = admission.principal.name if admission is not None else None
+        client, context = client_of(scope), scope.get("auth")
+        principal = context.principal.name if context is not None else None
         # Who is known and wants what he may not is told of each thing that he wants: there are not so many of either.
         what = f"{principal} {why}" if reason is AuthFailure.FORBIDDEN else ""
         left_out = self._throttle.tell((reason, client, what), self._clock.monotonic_ms())

@@ -15,16 +15,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from poolmuster import __version__
 from poolmuster.http.auth import AccessPolicy
-from poolmuster.http.endpoint import Endpoint
 from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.health import Readiness, exposition, live
+from poolmuster.http.router import Endpoint, PathRouter, responding
 from poolmuster.model.auth import Role
-from poolmuster.model.errors import NotFound, Unavailable
+from poolmuster.model.errors import Unavailable
 from poolmuster.relay.status import PoolCounts, RelayPoolStatus, ServerState
 from poolmuster.relay.supervisor import AgentSupervisor
 
@@ -113,34 +112,31 @@ class RelayHandlers:
         return exposition(self._registry, request)
 
 
-async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NotFound(f"There is nothing at {scope['path']}.")
-
-
 def relay_apps(
     supervisor: AgentSupervisor, boot_id: str, registry: CollectorRegistry, policy: AccessPolicy
 ) -> tuple[ASGIApp, ASGIApp]:
     """The ASGI applications of a relay: all of it, and health and metrics alone."""
-    authorizer = policy.authorizer
     handlers = RelayHandlers(supervisor, boot_id, registry)
-    readiness = Readiness(handlers.check_ready, authorizer)
+    readiness = Readiness(handlers.check_ready, policy.authorizer)
     main = [
-        Route("/status", authorizer.guard(Endpoint(GET=handlers.status), GET=Role.READ)),
-        Route("/metrics", authorizer.guard(Endpoint(GET=handlers.metrics), GET=Role.READ)),
-        Route("/health/live", Endpoint(GET=live)),
-        Route("/health/ready", Endpoint(GET=readiness.detailed)),
+        Endpoint("/status", GET=(Role.READ, responding(handlers.status))),
+        Endpoint("/metrics", GET=(Role.READ, responding(handlers.metrics))),
+        Endpoint("/health/live", GET=(None, responding(live))),
+        Endpoint("/health/ready", GET=(None, responding(readiness.detailed))),
     ]
     health = [
-        Route("/metrics", Endpoint(GET=handlers.metrics)),
-        Route("/health/live", Endpoint(GET=live)),
-        Route("/health/ready", Endpoint(GET=readiness.minimal)),
+        Endpoint("/metrics", GET=(None, responding(handlers.metrics))),
+        Endpoint("/health/live", GET=(None, responding(live))),
+        Endpoint("/health/ready", GET=(None, responding(readiness.minimal))),
     ]
 
-    def with_errors(routes: list[Route], not_found: ASGIApp, *, loopback_only: bool) -> ASGIApp:
-        router = Router(routes, redirect_slashes=False, default=not_found)
+    def with_errors(router: PathRouter, *, loopback_only: bool) -> ASGIApp:
         return ErrorMiddleware(router, loopback_only=loopback_only, refusals=policy.auth_log)
 
+    not_found = "There is nothing at this path."
     return (
-        with_errors(main, authorizer.guard(_no_such_path), loopback_only=policy.loopback_only),
-        with_errors(health, _no_such_path, loopback_only=policy.health_loopback_only),
+        with_errors(
+            PathRouter(main, not_found=not_found, authorizer=policy.authorizer), loopback_only=policy.loopback_only
+        ),
+        with_errors(PathRouter(health, not_found=not_found), loopback_only=policy.health_loopback_only),
     )
