@@ -11,7 +11,8 @@ import msgspec
 from starlette.types import Message, Scope
 
 from poolmuster.api.metrics import Metrics
-from poolmuster.api.routes import ApiLimits, build_apps
+from poolmuster.api.request import ApiLimits
+from poolmuster.api.routes import build_apps
 from poolmuster.http.auth import AccessPolicy, Authorizer
 from poolmuster.http.auth_log import AuthFailureLog
 from poolmuster.http.limits import HttpCounters

@@ -1,6 +1,6 @@
-"""``/peer/v1/``: what instances tell each other, in lines of JSON. No part of the public interface.
+"""``/peer/v1/``: what peers read from this instance, as JSON lines. No part of the public interface.
 
-Everything is sent as fast as it is read, and no faster: whoever reads slowly holds its connection and one line.
+A slow reader holds its connection and one line: each line is made when the one before was sent.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from contextlib import aclosing
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from poolmuster.api.query import check_known, parameters, single
+from poolmuster.api.request import check_known, parameters, single, until_disconnect
+from poolmuster.api.watch import NDJSON
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
 from poolmuster.model.auth import Role
@@ -20,9 +21,12 @@ from poolmuster.ports.authenticator import AuthContext
 from poolmuster.ports.replication_feed import ReplicationFeed
 from poolmuster.service.instance import Instance
 
+RESPONSES_LIMIT = 300
+"""Responses in progress at once, whatever the limit of streams: three for each of a hundred instances."""
+
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _HEADERS = [
-    (b"content-type", b"application/x-ndjson; charset=utf-8"),
+    (b"content-type", f"{NDJSON}; charset=utf-8".encode()),
     (b"cache-control", b"no-store, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -30,40 +34,36 @@ _HEADERS = [
 log = structlog.get_logger(__name__)
 
 
-ANSWERS_LIMIT = 300
-"""Answers under way at once, whatever the limit of streams: three for each of a hundred instances."""
-
-
 class PeerHandlers:
-    """The endpoints. At most ``most`` answers are under way at once, and never more than `ANSWERS_LIMIT`."""
+    """The endpoints of ``feed``. At most ``most`` responses are in progress at once, and `RESPONSES_LIMIT`."""
 
-    def __init__(self, instance: Instance, sharing: ReplicationFeed, authorizer: Authorizer, most: int) -> None:
+    def __init__(self, instance: Instance, feed: ReplicationFeed, authorizer: Authorizer, most: int) -> None:
         self._instance = instance
-        self._sharing = sharing
-        self._gate = authorizer
-        self._most = min(most, ANSWERS_LIMIT)
-        self._answers = 0
+        self._feed = feed
+        self._authorizer = authorizer
+        self._most = min(most, RESPONSES_LIMIT)
+        self._responses = 0
 
     async def snapshot(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """``GET /peer/v1/list``: all that this instance lists, for one that starts."""
+        """``GET /peer/v1/list``: everything that this instance lists, for a peer that starts."""
         check_known(parameters(scope), ())
-        await self._answer(scope, receive, send, self._sharing.snapshot())
+        await self._respond(scope, receive, send, self._feed.snapshot())
 
     async def delta(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /peer/v1/feed``: what was registered here since."""
-        await self._answer(scope, receive, send, self._sharing.delta(*_place(scope)))
+        await self._respond(scope, receive, send, self._feed.delta(*_place(scope)))
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /peer/v1/stream``: the same, and what happens from then on."""
-        await self._answer(scope, receive, send, self._sharing.follow(*_place(scope)))
+        await self._respond(scope, receive, send, self._feed.follow(*_place(scope)))
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, lines: AsyncGenerator[bytes, None]) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send, lines: AsyncGenerator[bytes, None]) -> None:
         if self._instance.stopping_streams:
             raise Unavailable("This instance is stopping.")
-        if self._answers >= self._most:
+        if self._responses >= self._most:
             raise Unavailable(f"This instance answers {self._most} peers at once, as many as it may.")
-        self._answers += 1
-        listening = asyncio.create_task(_until_disconnect(receive))
+        self._responses += 1
+        listening = asyncio.create_task(until_disconnect(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             if scope["method"] != "HEAD":
@@ -71,39 +71,34 @@ class PeerHandlers:
             await send({"type": "http.response.body", "body": b""})
         finally:
             listening.cancel()
-            self._answers -= 1
+            self._responses -= 1
 
     async def _send_all(
         self, scope: Scope, send: Send, lines: AsyncGenerator[bytes, None], listening: "asyncio.Task[None]"
     ) -> None:
-        """Until the lines end, the peer goes, its credentials no longer count, or this instance stops."""
-        admission: AuthContext = scope["auth"]
+        """Until the lines end, the peer disconnects, its credentials are revoked, or this instance stops."""
+        auth: AuthContext = scope["auth"]
         async with aclosing(lines) as open_lines:
             async for line in open_lines:
                 if listening.done():
                     return
-                if not self._gate.still_has(admission, Role.PEER):
+                if not self._authorizer.still_has(auth, Role.PEER):
                     log.warning(
                         "A peer is told no more: its credentials no longer count",
-                        principal=admission.principal.name,
+                        principal=auth.principal.name,
                         client=client_of(scope),
                     )
                     return
                 await send({"type": "http.response.body", "body": line, "more_body": True})
                 if self._instance.stopping_streams:
-                    return  # after the line in hand: what was taken at the end is told too
+                    return  # after this line, which may hold the last registrations
 
 
 def _place(scope: Scope) -> tuple[str, int]:
-    """How far the peer has read, and of which boot."""
+    """The boot and the number up to which the peer has read."""
     found = parameters(scope)
     check_known(found, ("boot", "after"))
     after = single(found, "after") or "0"
     if _NUMBER.fullmatch(after) is None:
         raise InvalidInput("The place in the feed is not valid.", (FieldError("after", "is a number, 0 or more"),))
     return single(found, "boot") or "", int(after)
-
-
-async def _until_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -1,6 +1,7 @@
-"""``/pools`` and ``/pools/{cluster_id}/{namespace}/{dgd_name}``: register, leave, list, one pool."""
+"""``/pools`` and ``/pools/{cluster_id}/{namespace}/{dgd_name}``: register, deregister, list, one pool."""
 
 import time
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -8,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from poolmuster.api.changes import change_entries
+from poolmuster.api.encoders import change_entries, json_response, pool_of
 from poolmuster.api.list_responses import GZIP_FROM_BYTES, ListCache, ListResponse
 from poolmuster.api.metrics import Metrics
-from poolmuster.api.negotiation import accepts_gzip, etag_matches
-from poolmuster.api.query import check_known, list_query, parameters, single
-from poolmuster.api.schemas import OnePool, pool_of
+from poolmuster.api.request import ListQuery, accepts_gzip, check_known, etag_matches, list_query, parameters, single
+from poolmuster.api.schemas import OnePool
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
+from poolmuster.http.problems import Headers
 from poolmuster.http.router import read_json_body
 from poolmuster.model.auth import Role
 from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
@@ -30,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class PoolHandlers:
-    """Handlers of the paths under ``/pools``, but for the watch."""
+    """Handlers of the paths under ``/pools``, except the watch."""
 
     def __init__(
         self, instance: Instance, lists: ListCache, metrics: Metrics, authorizer: Authorizer, body_limit_bytes: int
@@ -38,90 +39,79 @@ class PoolHandlers:
         self._instance = instance
         self._lists = lists
         self._metrics = metrics
-        self._gate = authorizer
+        self._authorizer = authorizer
         self._body_limit_bytes = body_limit_bytes
         self._encoder = msgspec.json.Encoder()
 
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """``POST /pools``: plain ASGI, as this is what the service does all day."""
+        """``POST /pools``. Plain ASGI, as most requests are heartbeats."""
         if scope["query_string"]:
             check_known(parameters(scope), ())
         body = await read_json_body(scope, receive, self._body_limit_bytes)
-        # From here: how long a relay takes to send, and to read the answer, says nothing of the service.
+        # The measured time leaves out how long the relay takes to send the body and to read the response.
         started_s = time.perf_counter()
-        # Asked again, as a body may take its time to come, and credentials may be revoked meanwhile.
-        principal = self._gate.reauthorize(scope["auth"], Role.REGISTER).principal
-        taken = await self._instance.registrar.register_body(body, principal)
-        self._metrics.registered(taken.created, time.perf_counter() - started_s)
-        if taken.created:
-            # Before the answer: it is done, whether or not the client is there to hear of it.
-            log.info("A pool was registered", pool=str(taken.key), principal=principal.name, client=client_of(scope))
-        content = self._encoder.encode(taken.answer)
+        # Checked again: credentials may have been revoked while the body came in.
+        principal = self._authorizer.reauthorize(scope["auth"], Role.REGISTER).principal
+        result = await self._instance.registrar.register_body(body, principal)
+        self._metrics.registered(result.created, time.perf_counter() - started_s)
+        if result.created:
+            # Logged before the response, which the client may not be there to read.
+            log.info("A pool was registered", pool=str(result.key), principal=principal.name, client=client_of(scope))
+        content = self._encoder.encode(result.answer)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-        await send({"type": "http.response.start", "status": 201 if taken.created else 200, "headers": headers})
+        await send({"type": "http.response.start", "status": 201 if result.created else 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
     async def list_pools(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /pools``."""
         query = list_query(scope)
-        answer = await self._lists.answer(query)
+        response = await self._lists.answer(query)
         headers = [
             (b"vary", b"accept-encoding"),
             (b"cache-control", b"no-cache"),
-            (b"poolmuster-revision", answer.revision),
-            (b"poolmuster-complete", b"true" if answer.complete else b"false"),
+            *_state_headers(response.revision, complete=response.complete),
         ]
-        if answer.etag:
-            headers.append((b"etag", answer.etag))
-            if etag_matches(scope, answer.etag):
+        if response.etag:
+            headers.append((b"etag", response.etag))
+            if etag_matches(scope, response.etag):
                 self._metrics.lists_not_modified.inc()
                 await send({"type": "http.response.start", "status": 304, "headers": headers})
                 await send({"type": "http.response.body", "body": b""})
                 return
         self._metrics.lists_sent.inc()
-        await self._send_list(scope, send, answer, headers, lease=query.lease)
+        headers.append((b"content-type", b"application/json"))
+        await self._send_list(scope, send, query, response, headers)
 
     async def _send_list(
-        self, scope: Scope, send: Send, answer: ListResponse, headers: list[tuple[bytes, bytes]], *, lease: bool
+        self, scope: Scope, send: Send, query: ListQuery, response: ListResponse, headers: Headers
     ) -> None:
-        headers.append((b"content-type", b"application/json"))
-        body = self._lists.stream_with_leases(answer) if lease else answer.stream()
-        zipped = None
-        if not lease:
-            size_bytes = answer.size_bytes
+        gzipped = None
+        if not query.lease:
+            size_bytes = response.json.size_bytes
             if size_bytes >= GZIP_FROM_BYTES and accepts_gzip(scope):
-                zipped = await self._lists.gzipped(answer)
-            if zipped is not None:
+                gzipped = await self._lists.gzipped(response)
+            if gzipped is not None:
                 headers.append((b"content-encoding", b"gzip"))
-                size_bytes = len(zipped)
+                size_bytes = len(gzipped)
             headers.append((b"content-length", b"%d" % size_bytes))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.body", "body": b""})
-            return
-        if zipped is not None:
-            await send({"type": "http.response.body", "body": zipped})
-            return
-        async for piece in body:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        if gzipped is None and scope["method"] != "HEAD":
+            async for piece in response.json.pieces(self._lists.pool_encoder(query)):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": gzipped or b""})
 
-    async def leave(self, request: Request) -> Response:
+    async def deregister(self, request: Request) -> Response:
         """``DELETE /pools/{key}``."""
         key = _key_of(request)
         found = parameters(request.scope)
         check_known(found, ("relay_id", "reason", "detail"))
-        reason = single(found, "reason")
+        relay_id, reason, detail = [single(found, name) for name in ("relay_id", "reason", "detail")]
         if reason is not None and reason not in set(DeregistrationReason):
             allowed = ", ".join(DeregistrationReason)
             raise InvalidInput("The reason is not known.", (FieldError("reason", f"is one of {allowed}"),))
-        relay_id = single(found, "relay_id")
-        if relay_id == "":
-            raise InvalidInput("The relay id is empty.", (FieldError("relay_id", "must not be empty"),))
-        if relay_id is not None and len(relay_id) > RELAY_ID_LIMIT:
-            fault = FieldError("relay_id", f"has more than {RELAY_ID_LIMIT} characters")
-            raise InvalidInput("The relay id is too long.", (fault,))
-        detail = single(found, "detail")
+        if relay_id is not None and not 0 < len(relay_id) <= RELAY_ID_LIMIT:
+            rule = FieldError("relay_id", f"has 1 to {RELAY_ID_LIMIT} characters")
+            raise InvalidInput("The relay id is empty or too long.", (rule,))
         principal = request.scope["auth"].principal
         deregistration = Deregistration(
             key=key,
@@ -132,7 +122,7 @@ class PoolHandlers:
         was_listed = self._instance.catalog.is_live(key)
         await self._instance.registrar.deregister(deregistration, principal)
         if was_listed:
-            # Taken, as with a relay's id it acts only while that relay is the latest.
+            # With a relay id it takes effect only while that relay is the latest to have registered.
             log.info(
                 "A deregistration was taken",
                 pool=str(key),
@@ -146,30 +136,47 @@ class PoolHandlers:
     async def one(self, request: Request) -> Response:
         """``GET /pools/{key}``."""
         check_known(parameters(request.scope), ())
-        self._lists.require_readable()
+        now = self._lists.require_readable()
         key = _key_of(request)
         catalog = self._instance.catalog
-        now = catalog.completeness()
         found = catalog.lookup(key)
         if found.listed is None and found.removal is None and found.reason is None:
             raise NotFound(f"The pool {key} is not listed, and nothing is remembered of it.")
-        body = OnePool(
-            key=key,
-            listed=found.listed is not None,
-            pool=None if found.listed is None else pool_of(found.listed.body),
-            lease=found.lease,
-            conflict=found.conflict,
-            removal=found.removal if found.listed is None else None,
-            changes=change_entries(catalog.boot_id, catalog.change_log.latest_of(key, LAST_CHANGES)),
-            complete=now.complete,
-            revision=catalog.revision,
-            sources=now.sources,
+        return json_response(
+            OnePool(
+                key=key,
+                listed=found.listed is not None,
+                pool=None if found.listed is None else pool_of(found.listed.body),
+                lease=found.lease,
+                conflict=found.conflict,
+                removal=found.removal if found.listed is None else None,
+                changes=change_entries(catalog.boot_id, catalog.change_log.latest_of(key, LAST_CHANGES)),
+                complete=now.complete,
+                revision=catalog.revision,
+                sources=now.sources,
+            )
         )
-        return Response(msgspec.json.encode(body), media_type="application/json", headers={"cache-control": "no-cache"})
 
 
 def _key_of(request: Request) -> PoolKey:
-    parameters_found = request.path_params
-    key = PoolKey(parameters_found["cluster_id"], parameters_found["namespace"], parameters_found["dgd_name"])
+    found = request.path_params
+    key = PoolKey(found["cluster_id"], found["namespace"], found["dgd_name"])
     check_key(key)
     return key
+
+
+def service_headers(instance: Instance) -> Callable[[], Headers]:
+    """The headers of every response. A list has its own revision and completeness, as of its encoding."""
+    catalog = instance.catalog
+    boot_id = instance.info.boot_id.encode()
+
+    def headers() -> Headers:
+        now = catalog.completeness()
+        revision = b"%b.%d" % (boot_id, catalog.change_log.number)
+        return [*_state_headers(revision, complete=now.complete), (b"poolmuster-instance", boot_id)]
+
+    return headers
+
+
+def _state_headers(revision: bytes, *, complete: bool) -> Headers:
+    return [(b"poolmuster-revision", revision), (b"poolmuster-complete", b"true" if complete else b"false")]

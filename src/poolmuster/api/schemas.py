@@ -1,11 +1,9 @@
-"""The answers of the interface that are not in `poolmuster.model.schema`, as types.
+"""The JSON of the interface as types, except that of `poolmuster.model.schema`.
 
-The handlers build these and the OpenAPI document is made from them, so that the two cannot drift apart. Where a pool
-is part of an answer it is sent as its canonical bytes and never built as an object: see `pool_of`. The events of the
-watch are written as bytes by `poolmuster.api.watch_groups`; tests compare them with the types here.
+`poolmuster.api.encoders` encodes these and the OpenAPI document is made from them, so that the two cannot differ.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -52,11 +50,6 @@ class ListedPool(msgspec.Struct, kw_only=True):
     models: list[ListedModel] | Unset = Maybe
     labels: dict[str, str] | Unset = Maybe
     status: PoolStatus | Unset = Maybe
-
-
-def pool_of(body: bytes) -> ListedPool:
-    """What stands in an answer for the pool with the canonical form ``body``: these bytes, unread."""
-    return cast("ListedPool", msgspec.Raw(body))
 
 
 class PoolListBody(msgspec.Struct, kw_only=True):

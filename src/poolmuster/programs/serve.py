@@ -8,7 +8,9 @@ import uvloop
 
 from poolmuster import __version__
 from poolmuster.api.metrics import Metrics
-from poolmuster.api.routes import ApiLimits, build_apps, service_headers
+from poolmuster.api.pools import service_headers
+from poolmuster.api.request import ApiLimits
+from poolmuster.api.routes import build_apps
 from poolmuster.model.registration import Pool
 from poolmuster.platform.clock import SystemClock, TickingLeaseClock
 from poolmuster.ports.clock import Clock

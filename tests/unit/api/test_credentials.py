@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
-from poolmuster.api.list_responses import POOLS_A_PIECE
+from poolmuster.api.encoders import POOLS_A_PIECE
 from poolmuster.api.openapi import document
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import ParsedCredentials, parse_credentials
