@@ -90,29 +90,19 @@ _HEADERS: Json = {
 }
 
 
-def _header_refs(names: tuple[str, ...]) -> Json:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
-
-
-def _schema(kind: type) -> Json:
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
-
-
-def _examples(**values: Any) -> Json:
-    return {"examples": {name: {"value": value} for name, value in values.items()}}
-
-
 def _answer(text: str, content: Json | None = None, headers: tuple[str, ...] = ()) -> Json:
-    answer: Json = {"description": text, "headers": _header_refs((*_OWN_HEADERS, *headers))}
-    return answer | ({"content": content} if content else {})
+    refs = {name: {"$ref": f"#/components/headers/{name}"} for name in (*_OWN_HEADERS, *headers)}
+    return {"description": text, "headers": refs} | ({"content": content} if content else {})
 
 
-def _json(kind: type, **examples: Any) -> Json:
-    return {"application/json": {"schema": _schema(kind), **_examples(**examples)}}
+def _content(kind: type, media_type: str = "application/json", **examples: Any) -> Json:
+    values = {name: {"value": value} for name, value in examples.items()}
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {media_type: {"schema": schema} | ({"examples": values} if values else {})}
 
 
 def _problem(status: int) -> Json:
-    content = {"application/problem+json": {"schema": _schema(Problem)}}
+    content = _content(Problem, "application/problem+json")
     return _answer(_PROBLEMS[status], content, _PROBLEM_HEADERS.get(status, ()))
 
 
@@ -128,11 +118,16 @@ def _query(name: str, text: str, schema: Json, *, repeats: bool = False) -> Json
 
 _STRING: Json = {"type": "string"}
 _FILTERS = [
-    _query("model", "Model id or alias; repeats OR.", _STRING, repeats=True),
-    _query("cluster_id", "Cluster; repeats OR.", _STRING, repeats=True),
-    _query("namespace", "Kubernetes namespace; repeats OR.", _STRING, repeats=True),
-    _query("dgd_name", "Pool name; repeats OR.", _STRING, repeats=True),
-    _query("region", "Region; repeats OR.", _STRING, repeats=True),
+    *(
+        _query(name, f"{text}; repeats OR.", _STRING, repeats=True)
+        for name, text in (
+            ("model", "Model id or alias"),
+            ("cluster_id", "Cluster"),
+            ("namespace", "Kubernetes namespace"),
+            ("dgd_name", "Pool name"),
+            ("region", "Region"),
+        )
+    ),
     _query("label", "`k=v`, or `k` for any value; repeats AND.", {"type": "string", "pattern": "^[^=]"}, repeats=True),
 ]
 _INCLUDE = _query(
@@ -158,16 +153,14 @@ def _get(operation: str, text: str, answers: Json, parameters: list[Json] | None
 
 
 def _needs(role: Role, operation: Json) -> Json:
-    """``operation`` behind the gate: any of the ways to say who one is will do, and none where none is wanted."""
-    ways: list[Json] = [{"token": []}, {"certificate": []}, {}]
+    """``operation`` with ``role``: by a token, by a certificate, or by neither where no credentials are needed."""
     refusals = {str(status): _problem(status) for status in _GUARDED}
-    answers = dict(sorted({**operation["responses"], **refusals}.items()))
-    return operation | {"responses": answers, "security": ways, "description": _with_role(operation, role)}
-
-
-def _with_role(operation: Json, role: Role) -> str:
-    text = operation.get("description", "")
-    return f"{text} Needs the role `{role.value}`, where credentials are wanted.".strip()
+    text = f"{operation.get('description', '')} Needs the role `{role.value}`, where credentials are wanted."
+    return operation | {
+        "responses": dict(sorted({**operation["responses"], **refusals}.items())),
+        "security": [{"token": []}, {"certificate": []}, {}],
+        "description": text.strip(),
+    }
 
 
 def _with_head(item: Json) -> Json:
@@ -180,20 +173,20 @@ def _with_head(item: Json) -> Json:
 
 
 def _pools(samples: Json) -> Json:
-    body = {"schema": _schema(RegistrationDocument), **_examples(registration=samples["registration"])}
+    body = _content(RegistrationDocument, registration=samples["registration"])
     register = {
         "operationId": "register",
         "summary": "Register a pool, or renew its lease.",
         "description": "Only the key is required. `null` in a known optional member means absent; members that are "
         "not known here are kept and listed as they came. The member `status` is reserved.",
-        "requestBody": {"required": True, "content": {"application/json": body}},
+        "requestBody": {"required": True, "content": body},
         "responses": {
-            "200": _answer("Renewed, or changed.", _json(RegistrationResponse, renewed=samples["registered"])),
-            "201": _answer("The pool was not in this instance's live list.", _json(RegistrationResponse)),
+            "200": _answer("Renewed, or changed.", _content(RegistrationResponse, renewed=samples["registered"])),
+            "201": _answer("The pool was not in this instance's live list.", _content(RegistrationResponse)),
             **_problems(400, 409, 413, 415, 429),
         },
     }
-    lists = _json(shapes.PoolListBody, list=samples["list"], with_leases=samples["list_with_leases"])
+    lists = _content(shapes.PoolListBody, list=samples["list"], with_leases=samples["list_with_leases"])
     headers = ("ETag", "Vary", "Cache-Control")
     listing = {
         "200": _answer("The list.", lists, (*headers, "Content-Encoding")),
@@ -231,33 +224,24 @@ def _watch(samples: Json) -> Json:
 
 
 def _one(samples: Json) -> Json:
+    relay_id = {"type": "string", "minLength": 1, "maxLength": RELAY_ID_LIMIT}
     leave = {
         "operationId": "deregister",
         "summary": "Take a pool off the list at once.",
         "parameters": [
-            _query(
-                "relay_id",
-                "Only while this relay is the latest to have registered.",
-                {"type": "string", "minLength": 1, "maxLength": RELAY_ID_LIMIT},
-            ),
+            _query("relay_id", "Only while this relay is the latest to have registered.", relay_id),
             _query("reason", "Why.", {"type": "string", "enum": list(DeregistrationReason)}),
             _query("detail", "For people; its first 1,000 characters are kept.", _STRING),
         ],
         "responses": {"204": _answer("Done, or there was nothing to do."), **_problems(400, 404)},
     }
-    get = _get(
-        "pool",
-        "One pool, listed or remembered.",
-        {
-            "200": _answer("The pool.", _json(shapes.OnePool, listed=samples["pool"], remembered=samples["pool_gone"])),
-            **_problems(400, 404),
-        },
-    )
+    found = _answer("The pool.", _content(shapes.OnePool, listed=samples["pool"], remembered=samples["pool_gone"]))
+    get = _get("pool", "One pool, listed or remembered.", {"200": found, **_problems(400, 404)})
     return _with_head({"parameters": _KEY, "get": _needs(Role.READ, get), "delete": _needs(Role.REGISTER, leave)})
 
 
 def _plain(operation: str, text: str, kind: type, sample: Any, parameters: list[Json] | None = None) -> Json:
-    answers = {"200": _answer(text, _json(kind, sample=sample), ("Cache-Control",)), **_problems(400)}
+    answers = {"200": _answer(text, _content(kind, sample=sample), ("Cache-Control",)), **_problems(400)}
     return _with_head({"get": _needs(Role.READ, _get(operation, text, answers, parameters))})
 
 
@@ -266,19 +250,15 @@ def _text(operation: str, text: str, *media_types: str) -> Json:
     return _get(operation, text, {"200": _answer(text, content), **_problems()})
 
 
-def _ready() -> Json:
-    """Where it is not: a problem for whoever may read, a word for everybody else."""
-    get = _text("ready", "Requests may be sent here; 503 where not.", "text/plain")
-    get["responses"]["503"]["content"]["text/plain"] = {"schema": _STRING}
-    return get
-
-
 def _paths(samples: Json) -> Json:
-    span = {"type": "number", "minimum": 0, "maximum": 1e9}
-    since = _query("since", "Seconds to look back; 300 if not given.", span)
+    seconds = {"type": "number", "minimum": 0, "maximum": 1e9}
+    since = _query("since", "Seconds to look back; 300 if not given.", seconds)
     this = _answer("This document.", {"application/json": {"schema": {"type": "object"}}})
     routers = "The router replicas that relays should know of."
     changes = "What changed lately, with causes."
+    ready = _text("ready", "Requests may be sent here; 503 where not.", "text/plain")
+    # A problem for credentials with the role to read, a word without.
+    ready["responses"]["503"]["content"]["text/plain"] = {"schema": _STRING}
     metrics = _text("metrics", "Metrics for Prometheus.", "text/plain", "application/openmetrics-text")
     return {
         "/pools": _pools(samples),
@@ -288,7 +268,7 @@ def _paths(samples: Json) -> Json:
         "/changes": _plain("changes", changes, shapes.Changes, samples["changes"], [*_FILTERS, since]),
         "/status": _plain("status", "How this instance is doing.", shapes.Status, samples["status"]),
         "/health/live": _with_head({"get": _text("live", "The process answers.", "text/plain")}),
-        "/health/ready": _with_head({"get": _ready()}),
+        "/health/ready": _with_head({"get": ready}),
         "/metrics": _with_head({"get": _needs(Role.READ, metrics)}),
         "/openapi.json": _with_head({"get": _get("openapi", "This document.", {"200": this, **_problems()})}),
         "/docs": _with_head({"get": _text("docs", "This document, for people.", "text/html")}),
