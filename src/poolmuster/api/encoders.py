@@ -58,8 +58,6 @@ def pool_with_lease(pool: Pool, lease: LeaseStatus | None) -> bytes:
 class EncodedList:
     """The JSON of one list at one moment: the pages of its pools, and what follows them."""
 
-    __slots__ = ("pages", "tail")
-
     def __init__(self, pages: list[Page[Pool]], revision: str, now: Completeness, *, unlisted: bool) -> None:
         self.pages = pages
         self.tail = b'],"complete":%b,"revision":"%b","sources":%b%b}' % (

@@ -116,6 +116,6 @@ def _gzip(pieces: list[Piece]) -> bytes:
 
 def _etag(pools: RecordList[Pool], now: Completeness, query: ListQuery) -> bytes:
     """A weak ETag: equal exactly where pools, ``complete`` and source states are."""
-    extra = b"unlisted" if query.unlisted else b""
-    content = [pools.digest.to_bytes(DIGEST_BITS // 8), repr(now.state_key).encode(), b"%d" % now.complete, extra]
-    return b'W/"%b"' % blake2b(b"\0".join(content), digest_size=16).hexdigest().encode()
+    state = repr((now.state_key, now.complete, query.unlisted)).encode()
+    content = pools.digest.to_bytes(DIGEST_BITS // 8) + state
+    return b'W/"%b"' % blake2b(content, digest_size=16).hexdigest().encode()

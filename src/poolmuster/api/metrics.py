@@ -17,16 +17,9 @@ from poolmuster.service.instance import Instance
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 CLUSTERS_SHOWN = 1000
-REFUSALS = (
-    "refused_connections",
-    "malformed",
-    "heads_too_large",
-    "heads_too_slow",
-    "bodies_too_slow",
-    "bodies_too_large",
-    "sends_stalled",
-)
-"""The fields of `HttpCounters` that are values of the label ``limit``."""
+HANDSHAKES = ("handshakes", "handshakes_failed")
+REFUSALS = [name for name in HttpCounters.__struct_fields__ if name not in ("connections", *HANDSHAKES)]
+"""The counters that are values of the label ``limit``."""
 
 
 class Metrics:

@@ -11,7 +11,7 @@ from contextlib import aclosing
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from poolmuster.api.request import check_known, parameters, single, until_disconnect
+from poolmuster.api.request import parameters, single, until_disconnect
 from poolmuster.api.watch import NDJSON
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
@@ -46,7 +46,7 @@ class PeerHandlers:
 
     async def snapshot(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /peer/v1/list``: everything that this instance lists, for a peer that starts."""
-        check_known(parameters(scope), ())
+        parameters(scope)
         await self._respond(scope, receive, send, self._feed.snapshot())
 
     async def delta(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,8 +96,7 @@ class PeerHandlers:
 
 def _place(scope: Scope) -> tuple[str, int]:
     """The boot and the number up to which the peer has read."""
-    found = parameters(scope)
-    check_known(found, ("boot", "after"))
+    found = parameters(scope, "boot", "after")
     after = single(found, "after") or "0"
     if _NUMBER.fullmatch(after) is None:
         raise InvalidInput("The place in the feed is not valid.", (FieldError("after", "is a number, 0 or more"),))

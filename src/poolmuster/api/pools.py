@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from poolmuster.api.encoders import change_entries, json_response, pool_of
 from poolmuster.api.list_responses import GZIP_FROM_BYTES, ListCache, ListResponse
 from poolmuster.api.metrics import Metrics
-from poolmuster.api.request import ListQuery, accepts_gzip, check_known, etag_matches, list_query, parameters, single
+from poolmuster.api.request import ListQuery, accepts_gzip, etag_matches, list_query, parameters, single
 from poolmuster.api.schemas import OnePool
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
@@ -26,6 +26,7 @@ from poolmuster.model.registration import RELAY_ID_LIMIT
 from poolmuster.service.instance import Instance
 
 LAST_CHANGES = 10
+LIST_HEADERS = [(b"vary", b"accept-encoding"), (b"cache-control", b"no-cache")]
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,7 @@ class PoolHandlers:
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``POST /pools``. Plain ASGI, as most requests are heartbeats."""
         if scope["query_string"]:
-            check_known(parameters(scope), ())
+            parameters(scope)
         body = await read_json_body(scope, receive, self._body_limit_bytes)
         # The measured time leaves out how long the relay takes to send the body and to read the response.
         started_s = time.perf_counter()
@@ -66,11 +67,7 @@ class PoolHandlers:
         """``GET /pools``."""
         query = list_query(scope)
         response = await self._lists.answer(query)
-        headers = [
-            (b"vary", b"accept-encoding"),
-            (b"cache-control", b"no-cache"),
-            *_state_headers(response.revision, complete=response.complete),
-        ]
+        headers = [*LIST_HEADERS, *_state_headers(response.revision, complete=response.complete)]
         if response.etag:
             headers.append((b"etag", response.etag))
             if etag_matches(scope, response.etag):
@@ -103,8 +100,7 @@ class PoolHandlers:
     async def deregister(self, request: Request) -> Response:
         """``DELETE /pools/{key}``."""
         key = _key_of(request)
-        found = parameters(request.scope)
-        check_known(found, ("relay_id", "reason", "detail"))
+        found = parameters(request.scope, "relay_id", "reason", "detail")
         relay_id, reason, detail = [single(found, name) for name in ("relay_id", "reason", "detail")]
         if reason is not None and reason not in set(DeregistrationReason):
             allowed = ", ".join(DeregistrationReason)
@@ -135,7 +131,7 @@ class PoolHandlers:
 
     async def one(self, request: Request) -> Response:
         """``GET /pools/{key}``."""
-        check_known(parameters(request.scope), ())
+        parameters(request.scope)
         now = self._lists.require_readable()
         key = _key_of(request)
         catalog = self._instance.catalog
@@ -159,8 +155,7 @@ class PoolHandlers:
 
 
 def _key_of(request: Request) -> PoolKey:
-    found = request.path_params
-    key = PoolKey(found["cluster_id"], found["namespace"], found["dgd_name"])
+    key = PoolKey(**request.path_params)
     check_key(key)
     return key
 

@@ -38,29 +38,25 @@ class ListQuery(msgspec.Struct, frozen=True):
         return self.selector.digest + ("l" if self.lease else "") + ("u" if self.unlisted else "")
 
 
-def parameters(scope: Scope) -> list[tuple[str, str]]:
-    """The query's parameters in order. Raises `InvalidInput`."""
-    return _parse(scope["query_string"])
+def parameters(scope: Scope, *known: str) -> list[tuple[str, str]]:
+    """The query's parameters in order. Raises `InvalidInput`, and `UnknownParameter` for any that is not ``known``."""
+    return _parse(scope["query_string"], known)
 
 
-def _parse(query: bytes) -> list[tuple[str, str]]:
+def _parse(query: bytes, known: tuple[str, ...]) -> list[tuple[str, str]]:
     if not query:
         return []
     text = query.decode("ascii")
     check_percent_signs(text, "query")
     try:
-        return parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict")
+        found = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict")
     except ValueError as error:
         raise InvalidInput(f"The query is malformed: {error}.") from error
-
-
-def check_known(found: list[tuple[str, str]], known: tuple[str, ...]) -> None:
-    """Raise `UnknownParameter` unless every parameter is known."""
-    unknown = sorted({name for name, _ in found} - set(known))
-    if unknown:
+    if unknown := sorted({name for name, _ in found} - set(known)):
         faults = tuple(FieldError(name, "is not a parameter of this path") for name in unknown)
         expected = ", ".join(known) if known else "none"
         raise UnknownParameter(f"Unknown parameter: {', '.join(map(repr, unknown))}. Known here: {expected}.", faults)
+    return found
 
 
 def single(found: list[tuple[str, str]], name: str) -> str | None:
@@ -79,8 +75,7 @@ def list_query(scope: Scope) -> ListQuery:
 @lru_cache(QUERY_CACHE_SIZE)
 def _list_query(query: bytes) -> ListQuery:
     # Cached, as clients repeat their queries: a list without a filter costs 8 us less. Errors are not cached.
-    found = _parse(query)
-    check_known(found, (*FILTERS, "include"))
+    found = _parse(query, (*FILTERS, "include"))
     includes = {value for name, value in found if name == "include"}
     if includes - set(INCLUDES):
         raise InvalidInput("An include is not known.", (FieldError("include", f"is one of {', '.join(INCLUDES)}"),))
@@ -94,19 +89,17 @@ def header(scope: Scope, name: bytes) -> str:
 
 
 def _weights(text: str) -> dict[str, float]:
+    """The tokens of ``text`` with their ``q``: 1 where there is none, 0 where it is no number."""
     weights = {}
-    for item in text.split(","):
-        token, *parameters = (part.strip() for part in item.split(";"))
-        weight = 1.0
-        for parameter in parameters:
-            name, _, value = parameter.partition("=")
-            if name.strip().lower() == "q":
+    for item in text.lower().split(","):
+        token, *rest = (part.strip() for part in item.split(";"))
+        weights[token] = 1.0
+        for name, _, value in (part.partition("=") for part in rest):
+            if name.strip() == "q":
                 try:
-                    weight = float(value)
+                    weights[token] = float(value)
                 except ValueError:
-                    weight = 0.0
-        if token:
-            weights[token.lower()] = weight
+                    weights[token] = 0.0
     return weights
 
 

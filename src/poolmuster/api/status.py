@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from poolmuster.api.encoders import encode_changes, json_response
 from poolmuster.api.list_responses import ListCache
 from poolmuster.api.metrics import InstanceCollector, Metrics
-from poolmuster.api.request import check_known, parameters, single
+from poolmuster.api.request import parameters, single
 from poolmuster.api.schemas import Changes, HistoryStatus, InstanceStatus, PoolConflict, Routers, Status
 from poolmuster.api.watch import Watch
 from poolmuster.http.health import exposition
@@ -41,13 +41,12 @@ class StatusHandlers:
 
     async def routers(self, request: Request) -> Response:
         """``GET /routers``."""
-        check_known(parameters(request.scope), ())
+        parameters(request.scope)
         return json_response(Routers(routers=self._catalog.routers))
 
     async def changes(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``GET /changes``. Plain ASGI, as the response is sent in pieces."""
-        found = parameters(scope)
-        check_known(found, (*FILTERS, "since"))
+        found = parameters(scope, *FILTERS, "since")
         since_s = _since(single(found, "since"))
         selector = parse_selector((name, value) for name, value in found if name != "since")
         clock, catalog = self._instance.clock, self._catalog
@@ -72,7 +71,7 @@ class StatusHandlers:
 
     async def status(self, request: Request) -> Response:
         """``GET /status``."""
-        check_known(parameters(request.scope), ())
+        parameters(request.scope)
         catalog, info, clock = self._catalog, self._instance.info, self._instance.clock
         now = catalog.completeness()
         conflicts = list(catalog.conflicts().items())

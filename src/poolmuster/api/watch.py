@@ -45,21 +45,6 @@ class Watcher:
     ``aborted`` means that a snapshot was cut off in the middle, so that the response must not end in order.
     """
 
-    __slots__ = (
-        "_auth",
-        "_ends_ms",
-        "_future",
-        "_gone",
-        "_group",
-        "_number",
-        "_resets",
-        "_send",
-        "_sent_ms",
-        "_watch",
-        "aborted",
-        "unauthorized",
-    )
-
     def __init__(self, watch: "Watch", group: WatchGroup, send: Send, auth: AuthContext, age_ms: int) -> None:
         self._watch = watch
         self._group = group
