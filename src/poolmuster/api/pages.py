@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.openapi import document
-from poolmuster.http.router import Endpoint
+from poolmuster.http.application import Endpoint
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -57,45 +57,39 @@ def _page(title: str, body: str) -> bytes:
 
 
 def _docs(described: dict[str, Any]) -> str:
-    info = described["info"]
-    headers = described["components"]["headers"]
-    parts = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['summary'])}</p>"]
-    parts.append(f"<p>{escape(info['description'])} <a href='openapi.json'>The same as OpenAPI.</a></p>")
+    info, components = described["info"], described["components"]
+    parts = [
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['summary'])}</p>",
+        f"<p>{escape(info['description'])} <a href='openapi.json'>The same as OpenAPI.</a></p>",
+    ]
     for path, item in described["paths"].items():
         shared = item.get("parameters", [])
         methods = [method for method in ("get", "post", "delete") if method in item]
         parts += [_operation(method, path, item[method], shared) for method in methods]
-    parts.append("<h2>Headers of answers</h2>")
-    parts.append(
-        _table((f"<code>{escape(name)}</code>", escape(each["description"])) for name, each in headers.items())
-    )
-    parts.append("<h2>Shapes</h2>")
-    for name, schema in described["components"]["schemas"].items():
+    headers = [(_code(name), escape(each["description"])) for name, each in components["headers"].items()]
+    parts.append(f"<h2>Headers of answers</h2>{_table(headers)}<h2>Shapes</h2>")
+    for name, schema in components["schemas"].items():
         parts.append(f"<h3 id='{escape(name)}'>{escape(name)}</h3>{_shown(schema)}")
     return "".join(parts)
 
 
 def _operation(method: str, path: str, operation: dict[str, Any], shared: list[dict[str, Any]]) -> str:
-    parts = [f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"]
+    parts = [f"<h2>{_code(f'{method.upper()} {path}')}</h2><p>{escape(operation['summary'])}</p>"]
     if "description" in operation:
         parts.append(f"<p>{escape(operation['description'])}</p>")
-    parameters = [*shared, *operation.get("parameters", [])]
-    if parameters:
-        parts.append(
-            _table(
-                (f"<code>{escape(each['name'])}</code>", each["in"], escape(each["description"])) for each in parameters
-            )
-        )
+    if parameters := [*shared, *operation.get("parameters", [])]:
+        parts.append(_table((_code(each["name"]), each["in"], escape(each["description"])) for each in parameters))
     if "requestBody" in operation:
         parts.append(f"<h3>Body</h3>{_content(operation['requestBody']['content'])}")
-    parts.append("<h3>Answers</h3>")
-    answers = operation["responses"].items()
-    parts.append(
-        _table(
-            (status, f"{escape(each['description'])} {_content(each.get('content', {}))}") for status, each in answers
-        )
-    )
-    return "".join(parts)
+    responses = [
+        (status, f"{escape(each['description'])} {_content(each.get('content', {}))}")
+        for status, each in operation["responses"].items()
+    ]
+    return "".join([*parts, f"<h3>Answers</h3>{_table(responses)}"])
+
+
+def _code(text: str) -> str:
+    return f"<code>{escape(text)}</code>"
 
 
 def _content(content: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.request import parameters, single, until_disconnect
 from poolmuster.api.watch import NDJSON
+from poolmuster.http.application import Endpoint
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
 from poolmuster.model.auth import Role
@@ -32,6 +33,15 @@ _HEADERS = [
 ]
 
 log = structlog.get_logger(__name__)
+
+
+def peer_endpoints(instance: Instance, authorizer: Authorizer, streams: int) -> list[Endpoint]:
+    """The endpoints of the instance's replication feed, where it has one, with at most ``streams`` responses."""
+    if instance.replication_feed is None:
+        return []
+    peers = PeerHandlers(instance, instance.replication_feed, authorizer, streams)
+    paths = {"list": peers.snapshot, "feed": peers.delta, "stream": peers.stream}
+    return [Endpoint(f"/peer/v1/{name}", GET=(Role.PEER, handler)) for name, handler in paths.items()]
 
 
 class PeerHandlers:

@@ -14,10 +14,10 @@ from poolmuster.api.list_responses import GZIP_FROM_BYTES, ListCache, ListRespon
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.request import ListQuery, accepts_gzip, etag_matches, list_query, parameters, single
 from poolmuster.api.schemas import OnePool
+from poolmuster.http.application import read_json_body
 from poolmuster.http.auth import Authorizer
 from poolmuster.http.auth_log import client_of
 from poolmuster.http.problems import Headers
-from poolmuster.http.router import read_json_body
 from poolmuster.model.auth import Role
 from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
 from poolmuster.model.errors import FieldError, InvalidInput, NotFound

@@ -1,5 +1,6 @@
 """The applications of an instance: every path with its roles and handlers."""
 
+import functools
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,16 +10,15 @@ from starlette.types import ASGIApp
 from poolmuster.api.list_responses import ListCache
 from poolmuster.api.metrics import Metrics
 from poolmuster.api.pages import page_endpoints
-from poolmuster.api.peers import PeerHandlers
+from poolmuster.api.peers import peer_endpoints
 from poolmuster.api.pools import PoolHandlers, service_headers
 from poolmuster.api.request import ApiLimits
 from poolmuster.api.status import StatusHandlers
 from poolmuster.api.watch import Watch
-from poolmuster.http.auth import AccessPolicy, Authorizer
-from poolmuster.http.errors import ErrorMiddleware
+from poolmuster.http.application import Application, Endpoint, responding
+from poolmuster.http.auth import AccessPolicy
 from poolmuster.http.health import Readiness, live
 from poolmuster.http.limits import HttpCounters
-from poolmuster.http.router import Endpoint, PathRouter, responding
 from poolmuster.model.auth import Role
 from poolmuster.service.instance import Instance
 
@@ -62,7 +62,7 @@ def build_apps(
         Endpoint("/health/live", GET=(None, responding(live))),
         Endpoint("/health/ready", GET=(None, responding(readiness.detailed))),
         *page_endpoints(),
-        *_peer_endpoints(instance, authorizer, limits),
+        *peer_endpoints(instance, authorizer, limits.streams),
     ]
     health = [
         Endpoint("/health/live", GET=(None, responding(live))),
@@ -70,28 +70,14 @@ def build_apps(
         Endpoint("/metrics", GET=(None, responding(status.metrics))),
     ]
 
-    def wrapped(router: PathRouter, *, loopback_only: bool) -> ASGIApp:
-        return ErrorMiddleware(
-            router,
-            headers=service_headers(instance),
-            sources=lambda: instance.catalog.completeness().sources,
-            loopback_only=loopback_only,
-            counters=counters,
-            refusals=rules.auth_log,
-        )
-
-    return Apps(
-        main=wrapped(PathRouter(main, not_found=NOT_FOUND, authorizer=authorizer), loopback_only=rules.loopback_only),
-        health=wrapped(PathRouter(health, not_found=NOT_FOUND_HEALTH), loopback_only=rules.health_loopback_only),
+    application = functools.partial(
+        Application,
+        headers=service_headers(instance),
+        sources=lambda: instance.catalog.completeness().sources,
+        counters=counters,
+        auth_log=rules.auth_log,
     )
-
-
-def _peer_endpoints(instance: Instance, authorizer: Authorizer, limits: ApiLimits) -> list[Endpoint]:
-    """The private endpoints that peers read, where there is a feed for them."""
-    if instance.replication_feed is None:
-        return []
-    peers = PeerHandlers(instance, instance.replication_feed, authorizer, limits.streams)
-    return [
-        Endpoint(f"/peer/v1/{name}", GET=(Role.PEER, app))
-        for name, app in (("list", peers.snapshot), ("feed", peers.delta), ("stream", peers.stream))
-    ]
+    return Apps(
+        main=application(main, not_found=NOT_FOUND, authorizer=authorizer, loopback_only=rules.loopback_only),
+        health=application(health, not_found=NOT_FOUND_HEALTH, loopback_only=rules.health_loopback_only),
+    )

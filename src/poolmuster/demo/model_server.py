@@ -16,9 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp
 
-from poolmuster.http.errors import ErrorMiddleware
+from poolmuster.http.application import Application, Endpoint, read_json_body, responding
 from poolmuster.http.limits import HttpLimits
-from poolmuster.http.router import Endpoint, PathRouter, read_json_body, responding
 from poolmuster.http.server import HttpServer, bind
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.clock import SystemClock
@@ -118,7 +117,7 @@ def model_server_app(models: list[str], context_window: int) -> ASGIApp:
         Endpoint("/v1/models", GET=(None, responding(server.list_models))),
         Endpoint("/v1/chat/completions", POST=(None, responding(server.chat))),
     ]
-    return ErrorMiddleware(PathRouter(endpoints, not_found="There is nothing at this path."), loopback_only=True)
+    return Application(endpoints, loopback_only=True)
 
 
 def serve(app: ASGIApp, port: int) -> None:

@@ -18,10 +18,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from poolmuster import __version__
+from poolmuster.http.application import Application, Endpoint, responding
 from poolmuster.http.auth import AccessPolicy
-from poolmuster.http.errors import ErrorMiddleware
 from poolmuster.http.health import Readiness, exposition, live
-from poolmuster.http.router import Endpoint, PathRouter, responding
 from poolmuster.model.auth import Role
 from poolmuster.model.errors import Unavailable
 from poolmuster.relay.status import PoolCounts, RelayPoolStatus, ServerState
@@ -130,13 +129,7 @@ def relay_apps(
         Endpoint("/health/ready", GET=(None, responding(readiness.minimal))),
     ]
 
-    def with_errors(router: PathRouter, *, loopback_only: bool) -> ASGIApp:
-        return ErrorMiddleware(router, loopback_only=loopback_only, refusals=policy.auth_log)
-
-    not_found = "There is nothing at this path."
     return (
-        with_errors(
-            PathRouter(main, not_found=not_found, authorizer=policy.authorizer), loopback_only=policy.loopback_only
-        ),
-        with_errors(PathRouter(health, not_found=not_found), loopback_only=policy.health_loopback_only),
+        Application(main, authorizer=policy.authorizer, loopback_only=policy.loopback_only, auth_log=policy.auth_log),
+        Application(health, loopback_only=policy.health_loopback_only, auth_log=policy.auth_log),
     )
