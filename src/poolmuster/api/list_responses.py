@@ -76,7 +76,8 @@ class ListCache:
         return response
 
     def _is_current(self, response: ListResponse, now: Completeness) -> bool:
-        if response.number != self._catalog.change_log.number:
+        # Completeness is doubtful for a moment where the timer is late, which is no change.
+        if response.number != self._catalog.change_log.number or response.complete != now.complete:
             return False
         return now.complete or response.made_s == self._instance.clock.monotonic_ms() // 1000
 

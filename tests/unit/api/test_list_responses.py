@@ -193,6 +193,17 @@ async def test_clears_in_ms_is_as_of_the_encoding_and_encoded_once_a_second_at_m
     ]
 
 
+async def test_a_list_is_incomplete_until_a_late_timer_has_run_and_no_longer(service: Service) -> None:
+    await service.warm_up()
+    whole = await service.get()
+    service.clock.jump(1_500)
+    doubtful = await service.get()
+    await service.clock.settle()
+    again = await service.get()
+    assert [answer.json["complete"] for answer in (whole, doubtful, again)] == [True, False, True]
+    assert again.headers["etag"] == whole.headers["etag"] != doubtful.headers["etag"]
+
+
 @pytest.mark.parametrize(
     ("query", "names"),
     [
