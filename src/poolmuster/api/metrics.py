@@ -3,12 +3,10 @@
 Series with the label ``cluster`` are made at each scrape from the current list, so they leave with their pools.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -27,10 +25,6 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        registrations = RegistrationCounter(LAG_BUCKETS)
-        registry.register(registrations)
-        self.registered = registrations.add
-        """Counts a registration."""
         self._publish_lag = Histogram(
             "poolmuster_publish_lag_seconds",
             "From a change of the list to the waking of its last watcher",
@@ -47,46 +41,6 @@ class Metrics:
     def published(self, lag_ms: int) -> None:
         """Observe the time until all watchers of some changes were woken."""
         self._publish_lag.observe(lag_ms / 1000)
-
-
-class RegistrationCounter(Collector):
-    """Registrations by outcome, and the time until each was listed. ``bounds_s`` are the histogram's.
-
-    It counts by itself: prometheus-client's counter and histogram look labels up and take a lock for each number, 2 us
-    for a heartbeat, which is a tenth of its cost apart from the network. One event loop needs neither.
-    """
-
-    def __init__(self, bounds_s: tuple[float, ...]) -> None:
-        self._bounds_s = bounds_s
-        self._counts = [0] * (len(bounds_s) + 1)
-        self._lag_sum_s = 0.0
-        self._created = 0
-        self._renewed = 0
-
-    def add(self, created: bool, lag_s: float) -> None:
-        """Count a registration."""
-        if created:
-            self._created += 1
-        else:
-            self._renewed += 1
-        self._counts[bisect_left(self._bounds_s, lag_s)] += 1
-        self._lag_sum_s += lag_s
-
-    def collect(self) -> Iterator[Metric]:
-        """Both, for a scrape."""
-        outcomes = CounterMetricFamily(
-            "poolmuster_registrations", "Registrations taken, by whether the pool was listed before", labels=["outcome"]
-        )
-        outcomes.add_metric(["created"], self._created)
-        outcomes.add_metric(["renewed"], self._renewed)
-        yield outcomes
-        names = [*map(str, self._bounds_s), "+Inf"]
-        yield HistogramMetricFamily(
-            "poolmuster_listing_lag_seconds",
-            "From a registration's arrival to its standing in the list",
-            buckets=list(zip(names, accumulate(self._counts), strict=True)),
-            sum_value=self._lag_sum_s,
-        )
 
 
 class InstanceCollector(Collector):

@@ -1,17 +1,22 @@
 """``/pools`` and ``/pools/{cluster_id}/{namespace}/{dgd_name}``: register, deregister, list, one pool."""
 
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import msgspec
 import structlog
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from poolmuster.api.encoders import change_entries, json_response, pool_of
 from poolmuster.api.list_responses import GZIP_FROM_BYTES, ListCache, ListResponse
-from poolmuster.api.metrics import Metrics
+from poolmuster.api.metrics import LAG_BUCKETS, Metrics
 from poolmuster.api.request import ListQuery, accepts_gzip, etag_matches, list_query, parameters, single
 from poolmuster.api.schemas import OnePool
 from poolmuster.http.application import read_json_body
@@ -31,6 +36,46 @@ LIST_HEADERS = [(b"vary", b"accept-encoding"), (b"cache-control", b"no-cache")]
 log = structlog.get_logger(__name__)
 
 
+class RegistrationCounter(Collector):
+    """Registrations by outcome, and the time until each was listed. ``bounds_s`` are the histogram's.
+
+    It counts by itself: prometheus-client's counter and histogram look labels up and take a lock for each number, 2 us
+    for a heartbeat, which is a tenth of its cost apart from the network. One event loop needs neither.
+    """
+
+    def __init__(self, bounds_s: tuple[float, ...]) -> None:
+        self._bounds_s = bounds_s
+        self._counts = [0] * (len(bounds_s) + 1)
+        self._lag_sum_s = 0.0
+        self._created = 0
+        self._renewed = 0
+
+    def add(self, created: bool, lag_s: float) -> None:
+        """Count a registration."""
+        if created:
+            self._created += 1
+        else:
+            self._renewed += 1
+        self._counts[bisect_left(self._bounds_s, lag_s)] += 1
+        self._lag_sum_s += lag_s
+
+    def collect(self) -> Iterator[Metric]:
+        """Both, for a scrape."""
+        outcomes = CounterMetricFamily(
+            "poolmuster_registrations", "Registrations taken, by whether the pool was listed before", labels=["outcome"]
+        )
+        outcomes.add_metric(["created"], self._created)
+        outcomes.add_metric(["renewed"], self._renewed)
+        yield outcomes
+        names = [*map(str, self._bounds_s), "+Inf"]
+        yield HistogramMetricFamily(
+            "poolmuster_listing_lag_seconds",
+            "From a registration's arrival to its standing in the list",
+            buckets=list(zip(names, accumulate(self._counts), strict=True)),
+            sum_value=self._lag_sum_s,
+        )
+
+
 class PoolHandlers:
     """Handlers of the paths under ``/pools``, except the watch."""
 
@@ -43,6 +88,8 @@ class PoolHandlers:
         self._authorizer = authorizer
         self._body_limit_bytes = body_limit_bytes
         self._encoder = msgspec.json.Encoder()
+        self._registrations = RegistrationCounter(LAG_BUCKETS)
+        metrics.registry.register(self._registrations)
 
     async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``POST /pools``. Plain ASGI, as most requests are heartbeats."""
@@ -54,7 +101,7 @@ class PoolHandlers:
         # Checked again: credentials may have been revoked while the body came in.
         principal = self._authorizer.reauthorize(scope["auth"], Role.REGISTER).principal
         result = await self._instance.registrar.register_body(body, principal)
-        self._metrics.registered(result.created, time.perf_counter() - started_s)
+        self._registrations.add(result.created, time.perf_counter() - started_s)
         if result.created:
             # Logged before the response, which the client may not be there to read.
             log.info("A pool was registered", pool=str(result.key), principal=principal.name, client=client_of(scope))
