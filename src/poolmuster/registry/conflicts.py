@@ -37,11 +37,6 @@ class Conflicts(Generic[K]):
         self._recent_relays: dict[K, dict[str, int]] = {}
         self._spans: dict[K, ConflictSpan] = {}
 
-    @property
-    def count(self) -> int:
-        """How many conflicts are remembered; some may be over."""
-        return len(self._spans)
-
     def record_deregistration(self, key: K, relay: tuple[str, int]) -> None:
         """``relay`` (its id, and when it last registered) deregistered; a successor may come, and then it again."""
         self._record(key, *relay)

@@ -299,8 +299,7 @@ class Catalog:
 
     def has_conflict(self, key: PoolKey) -> bool:
         """Whether relays register ``key`` in turn now (rule L9)."""
-        leases = self.leases
-        return leases.conflicts.count > 0 and leases.conflict(key, self._clock.monotonic_ms()) is not None
+        return self.conflicts_begun > 0 and self.leases.conflict(key, self._clock.monotonic_ms()) is not None
 
     def lookup(self, key: PoolKey) -> Found:
         """All that there is of one key."""

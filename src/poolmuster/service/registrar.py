@@ -69,7 +69,7 @@ class Registrar:
         answer, created = await self.register(registration, principal)
         if known is None:
             self._remember(digest, registration)
-        return RegistrationResult(answer, registration.key, created)
+        return RegistrationResult(answer, registration.pool.key, created)
 
     def _remember(self, digest: bytes, registration: Registration) -> None:
         """Bounded as the list is, as pools that have left are remembered for a while."""
