@@ -123,7 +123,9 @@ class Watcher:
         return self.stream is not None and not self.stalled
 
     async def check(self) -> None:
-        """Its copy equals the list under its question."""
+        """Its copy equals the list under its question, at a moment at which the timer is not late."""
+        await self._service.get("/status")
+        await self._service.clock.settle()
         answer = await self._service.get("/pools" + self.query.replace("include=lease", "").replace("?&", "?"))
         await self._service.clock.settle()
         self.take()
