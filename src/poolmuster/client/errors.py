@@ -39,12 +39,8 @@ class NotReady(Unavailable):
         self.sources = sources
 
 
-class InvalidResponse(PoolmusterError):
+class InvalidResponse(PoolmusterError, status=502, type="bad-answer", title="Not an answer of this service"):
     """The response is not this service's: another program listens there, or a proxy answered in its place."""
-
-    status = 502
-    type = "urn:poolmuster:bad-answer"
-    title = "Not an answer of this service"
 
 
 class UnexpectedStatus(PoolmusterError):

@@ -23,17 +23,18 @@ class PoolmusterError(Exception):
     type: ClassVar[str] = "urn:poolmuster:internal"
     title: ClassVar[str] = "Internal error"
 
+    def __init_subclass__(cls, *, status: int | None = None, type: str | None = None, title: str | None = None) -> None:  # noqa: A002
+        cls.status = cls.status if status is None else status
+        cls.type = cls.type if type is None else f"urn:poolmuster:{type}"
+        cls.title = cls.title if title is None else title
+
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
 
 
-class InvalidInput(PoolmusterError):
+class InvalidInput(PoolmusterError, status=400, type="invalid", title="Invalid input"):
     """The input breaks a rule; ``faults`` names each place. Nothing was changed."""
-
-    status = 400
-    type = "urn:poolmuster:invalid"
-    title = "Invalid input"
 
     def __init__(self, detail: str, faults: tuple[FieldError, ...] = ()) -> None:
         super().__init__(detail)
@@ -45,19 +46,12 @@ class InvalidInput(PoolmusterError):
         return self.detail + "".join(f" {fault.pointer}: {fault.detail}." for fault in self.field_errors)
 
 
-class UnknownParameter(InvalidInput):
+class UnknownParameter(InvalidInput, type="unknown-parameter", title="Unknown parameter"):
     """A query parameter that this path does not know."""
 
-    type = "urn:poolmuster:unknown-parameter"
-    title = "Unknown parameter"
 
-
-class Unauthenticated(PoolmusterError):
+class Unauthenticated(PoolmusterError, status=401, type="unauthenticated", title="Unauthenticated"):
     """No credentials, or none that are known here. Which, and why, the caller is not told."""
-
-    status = 401
-    type = "urn:poolmuster:unauthenticated"
-    title = "Unauthenticated"
 
     def __init__(self, detail: str, *, presented: bool = True, by_connection: bool = False) -> None:
         super().__init__(detail)
@@ -67,108 +61,60 @@ class Unauthenticated(PoolmusterError):
         """Whether it was the connection's certificate: a new connection may fare better, this one never will."""
 
 
-class Forbidden(PoolmusterError):
+class Forbidden(PoolmusterError, status=403, type="forbidden", title="Forbidden"):
     """The caller is known, and may not do this."""
 
-    status = 403
-    type = "urn:poolmuster:forbidden"
-    title = "Forbidden"
 
-
-class MisdirectedHost(PoolmusterError):
+class MisdirectedHost(PoolmusterError, status=421, type="misdirected-host", title="Not a name of this service"):
     """The ``Host`` header names something this anonymous loopback service does not answer to."""
 
-    status = 421
-    type = "urn:poolmuster:misdirected-host"
-    title = "Not a name of this service"
 
-
-class NotFound(PoolmusterError):
+class NotFound(PoolmusterError, status=404, type="not-found", title="Not found"):
     """No such path, or a pool that is neither listed nor remembered."""
 
-    status = 404
-    type = "urn:poolmuster:not-found"
-    title = "Not found"
 
-
-class MethodNotAllowed(PoolmusterError):
+class MethodNotAllowed(PoolmusterError, status=405, type="method-not-allowed", title="Method not allowed"):
     """The path exists, the method does not; ``allow`` lists those that do."""
-
-    status = 405
-    type = "urn:poolmuster:method-not-allowed"
-    title = "Method not allowed"
 
     def __init__(self, detail: str, allow: tuple[str, ...]) -> None:
         super().__init__(detail)
         self.allow = allow
 
 
-class NotAcceptable(PoolmusterError):
+class NotAcceptable(PoolmusterError, status=406, type="not-acceptable", title="Not acceptable"):
     """None of the media types in ``Accept`` can be produced."""
 
-    status = 406
-    type = "urn:poolmuster:not-acceptable"
-    title = "Not acceptable"
 
-
-class RequestTimeout(PoolmusterError):
+class RequestTimeout(PoolmusterError, status=408, type="request-timeout", title="Request timeout"):
     """The head or the body of a request did not arrive in time."""
 
-    status = 408
-    type = "urn:poolmuster:request-timeout"
-    title = "Request timeout"
 
-
-class RelayDeregistered(PoolmusterError):
+class RelayDeregistered(PoolmusterError, status=409, type="relay-left", title="This relay has left"):
     """This ``relay_id`` deregistered the pool; a late heartbeat must not bring it back."""
 
-    status = 409
-    type = "urn:poolmuster:relay-left"
-    title = "This relay has left"
 
-
-class BodyTooLarge(PoolmusterError):
+class BodyTooLarge(PoolmusterError, status=413, type="body-too-large", title="Body too large"):
     """The body is over the limit, which was noticed before it was read whole."""
 
-    status = 413
-    type = "urn:poolmuster:body-too-large"
-    title = "Body too large"
 
-
-class UnsupportedMediaType(PoolmusterError):
+class UnsupportedMediaType(PoolmusterError, status=415, type="unsupported-media-type", title="Unsupported media type"):
     """The content type is not JSON, or the body has a content encoding."""
 
-    status = 415
-    type = "urn:poolmuster:unsupported-media-type"
-    title = "Unsupported media type"
 
-
-class HeadersTooLarge(PoolmusterError):
+class HeadersTooLarge(PoolmusterError, status=431, type="head-too-large", title="Request head too large"):
     """The head of a request is over the limit, which was noticed before it was read whole."""
 
-    status = 431
-    type = "urn:poolmuster:head-too-large"
-    title = "Request head too large"
 
-
-class LimitReached(PoolmusterError):
+class LimitReached(PoolmusterError, status=429, type="limit-reached", title="Limit reached"):
     """A bound of this instance is reached; renewals are unaffected."""
-
-    status = 429
-    type = "urn:poolmuster:limit-reached"
-    title = "Limit reached"
 
     def __init__(self, detail: str, retry_after_s: int = 5) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
 
 
-class Unavailable(PoolmusterError):
+class Unavailable(PoolmusterError, status=503, type="unavailable", title="Unavailable"):
     """The answer cannot be given now. After a write the effect is unknown: it may have happened."""
-
-    status = 503
-    type = "urn:poolmuster:unavailable"
-    title = "Unavailable"
 
     def __init__(self, detail: str, retry_after_s: int = 1) -> None:
         super().__init__(detail)
