@@ -1,5 +1,6 @@
 """What holds for every file of the repository: its size, and what no file may name."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -102,3 +103,12 @@ def test_the_lock_files_hold_one_version_of_each_package() -> None:
             package: versions["dev"][package] for package in shared
         }
     assert versions["runtime"].keys() <= versions["dev"].keys()
+
+
+def test_each_class_name_stands_once() -> None:
+    classes: dict[str, list[str]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in classes.items() if len(paths) > 1} == {}

@@ -35,7 +35,7 @@ NDJSON = "application/x-ndjson"
 PROXY_HEADERS = [(b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no")]
 
 KEEP_ALIVE_MS = 4000
-"""Silence after which a keep-alive is sent: five seconds are promised, and the publisher checks twice a second."""
+"""Silence after which a keep-alive is sent: five seconds are promised, and the broadcaster checks twice a second."""
 
 AGE_MS = (30 * 60_000, 60 * 60_000)
 """Streams end at a random age between these, so that watchers spread over the instances again after a restart."""
@@ -60,7 +60,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
 class WatchGroup:
     """The watchers of one query in one format (``sse``, or a JSON object a line).
 
-    ``seen`` is the number up to which the group has read the change log; its watchers wait there for the publisher.
+    ``seen`` is the number up to which the group has read the change log; its watchers wait there for the broadcaster.
     """
 
     def __init__(self, instance: Instance, lists: ListCache, query: ListQuery, *, sse: bool) -> None:
@@ -120,7 +120,7 @@ class WatchGroup:
     def next_chunk(self, number: int) -> Chunk | None:
         """The next bytes for a watcher at ``number``; ``None`` where the change log no longer reaches back to it.
 
-        Chunks are cached until the publisher's next round: all watchers that it wakes go through the same places, also
+        Chunks are cached until the broadcaster's next round: the watchers that it wakes pass the same places, also
         while the change log grows.
         """
         chunk = self._chunks.get(number)
@@ -351,7 +351,7 @@ class Watch:
         group = self._groups.get((query, sse))
         if group is None:
             group = self._groups[query, sse] = WatchGroup(self.instance, self._lists, query, sse=sse)
-            self.instance.publisher.groups.add(group)
+            self.instance.broadcaster.groups.add(group)
         return group
 
     def _leave(self, group: WatchGroup, watcher: Watcher, name: str) -> None:
@@ -362,4 +362,4 @@ class Watch:
         group.members.discard(watcher)
         if not group.members and self._groups.get((group.query, group.sse)) is group:
             del self._groups[group.query, group.sse]
-            self.instance.publisher.groups.discard(group)
+            self.instance.broadcaster.groups.discard(group)

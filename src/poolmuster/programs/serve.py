@@ -23,7 +23,7 @@ from poolmuster.programs.settings.serve import ServeSettings
 from poolmuster.programs.stores import build_store
 from poolmuster.programs.supervisor import StopStep, Supervisor, TaskFunction, gc_freeze_loop
 from poolmuster.registry.change_log import ChangeLog
-from poolmuster.service.broadcaster import Publisher
+from poolmuster.service.broadcaster import Broadcaster
 from poolmuster.service.catalog import Catalog
 from poolmuster.service.expiry import ExpiryTimer
 from poolmuster.service.instance import Instance, InstanceInfo
@@ -53,7 +53,7 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         TableMetrics(metrics.registry) if settings.dynamodb else None,
         PeerMetrics(metrics.registry) if settings.peers.services else None,
     )
-    publisher = Publisher(clock, metrics.published)
+    broadcaster = Broadcaster(clock, metrics.published)
     change_log: ChangeLog[Pool] = ChangeLog(limits.history_changes, limits.history_bytes, clock.monotonic_ms())
     catalog = Catalog(
         boot_id=boot_id,
@@ -61,7 +61,7 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         lease_clock=lease_clock,
         expiry=store.expiry,
         change_log=change_log,
-        wake=publisher.wake,
+        wake=broadcaster.wake,
     )
     sources: tuple[Source, ...] = (store, StaticRouters(settings.routers))
     return Instance(
@@ -70,7 +70,7 @@ def build_instance(settings: ServeSettings, clock: Clock, metrics: Metrics, boot
         catalog=catalog,
         registrar=Registrar(clock=clock, store=store, catalog=catalog, limits=limits.registrar, policy=policy),
         views=Views(catalog.pools, change_log),
-        publisher=publisher,
+        broadcaster=broadcaster,
         tasks=(
             *(functools.partial(source.run, catalog.attach(source)) for source in sources),
             ExpiryTimer(clock, lease_clock, catalog).run,

@@ -1,7 +1,7 @@
-"""The publisher: wakes watchers when there is news, in batches that let others run.
+"""The broadcaster: wakes watchers after changes, in batches between which other tasks run.
 
-It knows nothing of formats or connections. Watchers stand in groups that see the same things, and a group without
-news is not woken at all.
+It has no part in formats or connections. Watchers with the same filter form a group, and a group without an event to
+send is not woken.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ KEEP_ALIVE_EVERY_MS = 500
 
 
 class Subscriber(Protocol):
-    """One watcher, as the publisher sees it."""
+    """One watcher, as the broadcaster sees it."""
 
     def wake(self) -> None:
-        """There is something to look at."""
+        """There is an event to send."""
         ...
 
     def wake_if_due(self, now_ms: int) -> None:
-        """Time has passed: wake up where a keep-alive or the end of the stream is due."""
+        """Wake where a keep-alive or the end of the stream is due."""
         ...
 
 
 class SubscriberGroup(Protocol):
-    """Watchers that see the same things."""
+    """Watchers with the same filter."""
 
     def poll(self) -> bool:
-        """Whether anything happened since the last call that its watchers should see."""
+        """Whether there is an event for its watchers since the last call."""
         ...
 
     def subscribers(self) -> Iterable[Subscriber]:
@@ -40,28 +40,28 @@ class SubscriberGroup(Protocol):
         ...
 
 
-class Publisher:
+class Broadcaster:
     """Wakes the groups' watchers."""
 
-    def __init__(self, clock: Clock, on_published: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, clock: Clock, on_broadcast: Callable[[int], None] = lambda _: None) -> None:
         self._clock = clock
-        self._on_published = on_published
-        self._news = asyncio.Event()
-        self._news_since_ms: int | None = None
+        self._on_broadcast = on_broadcast
+        self._changed = asyncio.Event()
+        self._changed_ms: int | None = None
         self.groups: set[SubscriberGroup] = set()
 
     def wake(self) -> None:
-        """There is news. Cheap; any number of calls before the next round make one round."""
-        if self._news_since_ms is None:
-            self._news_since_ms = self._clock.monotonic_ms()
-            self._news.set()
+        """There were changes. Cheap; any number of calls before the next round make one round."""
+        if self._changed_ms is None:
+            self._changed_ms = self._clock.monotonic_ms()
+            self._changed.set()
 
     async def run(self) -> None:
-        """Publish news until cancelled."""
+        """Wake groups after changes, until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
-            since_ms, self._news_since_ms = self._news_since_ms, None
+            await self._changed.wait()
+            self._changed.clear()
+            since_ms, self._changed_ms = self._changed_ms, None
             woken = 0
             for group in list(self.groups):
                 if group.poll():
@@ -69,7 +69,7 @@ class Publisher:
                 # Holding ten thousand new changes against one filter takes 8 ms.
                 await asyncio.sleep(0)
             if since_ms is not None:
-                self._on_published(self._clock.monotonic_ms() - since_ms)
+                self._on_broadcast(self._clock.monotonic_ms() - since_ms)
 
     async def _wake_all(self, group: SubscriberGroup, woken: int) -> int:
         for waiter in list(group.subscribers()):

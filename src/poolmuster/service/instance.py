@@ -8,7 +8,7 @@ import msgspec
 from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.replication_feed import ReplicationFeed
-from poolmuster.service.broadcaster import Publisher
+from poolmuster.service.broadcaster import Broadcaster
 from poolmuster.service.catalog import Catalog
 from poolmuster.service.registrar import Registrar
 from poolmuster.service.views import Views
@@ -40,7 +40,7 @@ class Instance:
         catalog: Catalog,
         registrar: Registrar,
         views: Views,
-        publisher: Publisher,
+        broadcaster: Broadcaster,
         tasks: tuple[Task, ...],
         replication_feed: ReplicationFeed | None = None,
     ) -> None:
@@ -49,10 +49,10 @@ class Instance:
         self.catalog = catalog
         self.registrar = registrar
         self.views = views
-        self.publisher = publisher
+        self.broadcaster = broadcaster
         self.replication_feed = replication_feed
         """What peers read, where the instance has peers."""
-        self.tasks: tuple[Task, ...] = (*tasks, publisher.run, publisher.run_keep_alive)
+        self.tasks: tuple[Task, ...] = (*tasks, broadcaster.run, broadcaster.run_keep_alive)
         """What the supervisor runs, before anything is served."""
         self.stopping = False
         self.stopping_streams = False
@@ -64,4 +64,4 @@ class Instance:
     def close_streams(self) -> None:
         """Send `closing` to every watcher, and accept no new one."""
         self.stopping_streams = True
-        self.publisher.wake_everyone()
+        self.broadcaster.wake_everyone()

@@ -297,7 +297,7 @@ async def test_a_cut_stream_leaves_nothing_behind(service: Service, sse: bool) -
     await service.clock.settle()
     assert all(stream.ended for stream in streams)
     assert (await service.get("/status")).json["watchers"] == 0
-    assert not service.instance.publisher.groups
+    assert not service.instance.broadcaster.groups
 
 
 async def test_streams_have_a_limit() -> None:

@@ -1,11 +1,11 @@
-"""The publisher wakes whom it should, in batches, and nobody else."""
+"""The broadcaster wakes whom it should, in batches, and nobody else."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
-from poolmuster.service.broadcaster import BATCH, KEEP_ALIVE_EVERY_MS, Publisher
+from poolmuster.service.broadcaster import BATCH, KEEP_ALIVE_EVERY_MS, Broadcaster
 from tests.support.clock import ManualClock
 
 
@@ -44,58 +44,58 @@ class FakeGroup:
 
 
 @pytest.fixture
-async def running() -> AsyncIterator[tuple[Publisher, ManualClock, list[int]]]:
+async def running() -> AsyncIterator[tuple[Broadcaster, ManualClock, list[int]]]:
     clock, lags_ms = ManualClock(), list[int]()
-    publisher = Publisher(clock, lags_ms.append)
-    tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(publisher.run_keep_alive())]
+    broadcaster = Broadcaster(clock, lags_ms.append)
+    tasks = [asyncio.create_task(broadcaster.run()), asyncio.create_task(broadcaster.run_keep_alive())]
     await clock.settle()
-    yield publisher, clock, lags_ms
+    yield broadcaster, clock, lags_ms
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-Running = tuple[Publisher, ManualClock, list[int]]
+Running = tuple[Broadcaster, ManualClock, list[int]]
 
 
 async def test_a_group_without_news_is_not_woken(running: Running) -> None:
-    publisher, clock, lags_ms = running
+    broadcaster, clock, lags_ms = running
     told, quiet = FakeGroup(3, news=True), FakeGroup(3, news=False)
-    publisher.groups |= {told, quiet}
-    publisher.wake()
+    broadcaster.groups |= {told, quiet}
+    broadcaster.wake()
     await clock.settle()
     assert (told.woken, quiet.woken) == (3, 0)
     assert lags_ms == [0]
 
 
 async def test_many_changes_before_a_round_make_one_round(running: Running) -> None:
-    publisher, clock, lags_ms = running
+    broadcaster, clock, lags_ms = running
     group = FakeGroup(1, news=True)
-    publisher.groups.add(group)
+    broadcaster.groups.add(group)
     for _ in range(10):
-        publisher.wake()
+        broadcaster.wake()
     await clock.settle()
     assert group.asked == 1
-    publisher.wake()
+    broadcaster.wake()
     await clock.settle()
     assert group.asked == 2
     assert len(lags_ms) == 2
 
 
 async def test_the_lag_counts_from_the_first_change(running: Running) -> None:
-    publisher, clock, lags_ms = running
-    publisher.wake()
+    broadcaster, clock, lags_ms = running
+    broadcaster.wake()
     clock.jump(30)
-    publisher.wake()
+    broadcaster.wake()
     await clock.settle()
     assert lags_ms == [30]
 
 
 async def test_others_run_between_two_batches(running: Running) -> None:
-    publisher, _, _ = running
+    broadcaster, _, _ = running
     group = FakeGroup(3 * BATCH, news=True)
-    publisher.groups.add(group)
-    publisher.wake()
+    broadcaster.groups.add(group)
+    broadcaster.wake()
     seen = []
     for _ in range(10):
         await asyncio.sleep(0)
@@ -105,20 +105,20 @@ async def test_others_run_between_two_batches(running: Running) -> None:
 
 
 async def test_a_watcher_that_goes_while_others_are_woken_does_no_harm(running: Running) -> None:
-    publisher, clock, _ = running
+    broadcaster, clock, _ = running
     group = FakeGroup(2 * BATCH, news=True)
-    publisher.groups.add(group)
-    publisher.wake()
+    broadcaster.groups.add(group)
+    broadcaster.wake()
     await asyncio.sleep(0)
     group.members.clear()
-    publisher.groups.clear()
+    broadcaster.groups.clear()
     await clock.settle()
 
 
 async def test_all_are_asked_twice_a_second_whether_something_is_due(running: Running) -> None:
-    publisher, clock, _ = running
+    broadcaster, clock, _ = running
     group = FakeGroup(2 * BATCH + 1, news=False)
-    publisher.groups.add(group)
+    broadcaster.groups.add(group)
     started_ms = clock.monotonic_ms()
     await clock.advance(1000)
     assert all(
@@ -128,8 +128,8 @@ async def test_all_are_asked_twice_a_second_whether_something_is_due(running: Ru
 
 
 async def test_at_the_end_everyone_is_woken_at_once() -> None:
-    publisher = Publisher(ManualClock())
+    broadcaster = Broadcaster(ManualClock())
     groups = [FakeGroup(2, news=False), FakeGroup(1, news=True)]
-    publisher.groups |= set(groups)
-    publisher.wake_everyone()
+    broadcaster.groups |= set(groups)
+    broadcaster.wake_everyone()
     assert [group.woken for group in groups] == [2, 1]
