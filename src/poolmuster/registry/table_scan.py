@@ -18,6 +18,9 @@ because renewals in it could not be seen.
 
 A foreign region is stalled when a lease has passed, by good scans, without a write from it, though leases of it ended
 without deregistering. At the first good scan its last write is taken to be a lease before its latest stored end.
+
+The table is unknown before the first good scan and stale when the last one began over three seconds ago (rule L8). It
+is stale for a lease as well where most leases had ended when it was first scanned, as after an outage of the table.
 """
 
 from collections.abc import Iterable
@@ -26,10 +29,15 @@ from typing import Generic
 import msgspec
 
 from poolmuster.model.change import Deregistration, DeregistrationReason
+from poolmuster.model.source import SourceKind, SourceReason, SourceState
+from poolmuster.registry.source_status import SourceStatus
 from poolmuster.registry.updates import K, R, Renewal, SourceUpdate
 
 EXPECTED_GAP_MS = 3_000
 """Time between two good scans that does not count as an outage."""
+
+STALE_AFTER_MS = 3_000
+"""How long after its start a good scan shows the table as fresh."""
 
 RECENT_MS = 3_600_000
 """How long ago a lease may have ended to be a sign of an outage of the table, and how long a region may be stalled."""
@@ -178,6 +186,49 @@ class ScanDiff(Generic[K, R]):
             for name, region in self._regions.items()
             if region.held and region.lease_ms <= read_ms - region.written_ms and now_ms - region.written_ms < RECENT_MS
         }
+
+    def statuses(self, table: str, now_ms: int, failure: tuple[SourceReason, str] | None) -> tuple[SourceStatus, ...]:
+        """The status of the table named ``table``, and one of each stalled region.
+
+        ``failure`` is the reason and the detail of the last scan, where it failed.
+        """
+        regions = self.stalled_regions(now_ms)
+        return (
+            self._table_status(table, now_ms, failure),
+            *(
+                SourceStatus(
+                    kind=SourceKind.REGION,
+                    name=f"region:{region}",
+                    state=SourceState.STALE,
+                    reason=SourceReason.REPLICATION,
+                    detail="All its pools ended without deregistering; replication from it may have stalled",
+                    last_good_ms=now_ms - silent_ms,
+                )
+                for region, silent_ms in sorted(regions.items())
+            ),
+        )
+
+    def _table_status(self, table: str, now_ms: int, failure: tuple[SourceReason, str] | None) -> SourceStatus:
+        good_ms, state, clears_at_ms = self._last_started_ms, SourceState.STALE, None
+        if good_ms is None:
+            state = SourceState.UNKNOWN
+            reason, detail = failure or (SourceReason.WARMING_UP, "The first read is under way")
+        elif now_ms - good_ms > STALE_AFTER_MS:
+            reason, detail = failure or (SourceReason.TIMEOUT, "The last good read is too long ago")
+        elif self.warm_at_ms is not None and self.warm_at_ms > now_ms:
+            reason, clears_at_ms = SourceReason.WARMING_UP, self.warm_at_ms
+            detail = "Most leases in the table had ended: live relays may not have registered again yet"
+        else:
+            return SourceStatus(kind=SourceKind.TABLE, name=table, fresh_until_ms=good_ms + STALE_AFTER_MS)
+        return SourceStatus(
+            kind=SourceKind.TABLE,
+            name=table,
+            state=state,
+            reason=reason,
+            detail=detail,
+            clears_at_ms=clears_at_ms,
+            last_good_ms=good_ms,
+        )
 
 
 def _deregistration(item: TableItem[K, R]) -> Deregistration[K]:
