@@ -16,7 +16,8 @@ from bench.programs import Program
 from bench.results import Results
 from bench.table_servers import by_heart, dynalite, item_bytes, service
 from poolmuster.model.registration import parse_registration
-from poolmuster.sources.dynamodb.items import live_item
+from poolmuster.sources.dynamodb.items import attributes_of
+from poolmuster.sources.polled.items import live_item
 
 HEARTBEAT_S = 5
 UNITS_POOLS = (100, 1000)
@@ -52,7 +53,7 @@ async def _units(results: Results, pools: int) -> None:
             after, took_s = program.metric(_UNITS), time.monotonic() - started_s
             failed = _failed(program) - failed
     item = live_item(parse_registration(body(0)), ends_ms=int(MILLISECONDS), lease_ms=15_000, writer="-/0123456789ab")
-    size = item_bytes(item)
+    size = item_bytes(attributes_of(item))
     by_arithmetic = {"read": math.ceil(pools * size / 4096), "write": pools / HEARTBEAT_S * math.ceil(size / 1024)}
     for kind, expected in by_arithmetic.items():
         name = f'{{kind="{kind}"}}'

@@ -15,7 +15,8 @@ import uvloop
 from bench.pools import body
 from bench.table_servers import dumps, item_bytes
 from poolmuster.model.registration import parse_registration
-from poolmuster.sources.dynamodb.items import Attributes, item_key, live_item
+from poolmuster.sources.dynamodb.items import Attributes, attributes_of
+from poolmuster.sources.polled.items import live_item
 
 PAGE_BYTES = 1 << 20
 HEARTBEAT_S = 5
@@ -43,13 +44,13 @@ class Pages:
         page: list[bytes] = []
         size = 0
         for number, registration in enumerate(registrations):
-            item = live_item(registration, ends_ms=0, lease_ms=LEASE_MS, writer="-/another")
+            item = attributes_of(live_item(registration, ends_ms=0, lease_ms=LEASE_MS, writer="-/another"))
             item["lease_ends_ms"] = {"N": _place(number % HEARTBEAT_S)}
             size += item_bytes(item)
             page.append(dumps(item))
             last = number == pools - 1
             if size >= PAGE_BYTES or last:
-                more: Attributes | None = None if last else item_key(registration.key)
+                more: Attributes | None = None if last else {name: item[name] for name in ("pk", "sk")}
                 self._pages.append(_page(page, size, more))
                 self._number_after[registration.key.storage_key] = len(self._pages)
                 page, size = [], 0

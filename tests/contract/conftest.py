@@ -1,7 +1,8 @@
-"""A store under contract: with the projection that hears it and a clock that the test moves."""
+"""A store under contract: with the catalog that it sends to and a clock that the test moves."""
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -19,8 +20,9 @@ from tests.support.catalog import POLICY, CatalogWorld
 from tests.support.clock import ManualClock
 from tests.support.peer_network import NAME, FakeNetwork, Net
 from tests.support.registrations import deregistration, key, registration
+from tests.support.sqlite_table import SqliteTable
 from tests.support.table_server import Table
-from tests.support.table_world import ReadBackStore, ReadingClock
+from tests.support.table_world import MakeTable, ReadBackStore, ReadingClock, dynamo_table
 
 LEASE_MS, HEARTBEAT_MS = POLICY.duration_ms, POLICY.heartbeat_ms
 MakeStore = Callable[[Clock, LeaseClock, LeasePolicy], RegistrationStore]
@@ -41,8 +43,8 @@ def lonely_peer_store(clock: Clock, lease_clock: LeaseClock, policy: LeasePolicy
 STORES: dict[str, MakeStore] = {"memory": MemoryStore, "peers": lonely_peer_store}
 """Each store that needs nothing outside this process, made from its clocks and the lease policy."""
 
-TABLES = {"dynamodb": "table", "dynamodb-on-dynalite": "dynalite_table"}
-"""Each real server on which the DynamoDB store must keep the contract, by the fixture that makes a table on it."""
+TABLES = {"dynamodb": "dynamodb_table", "dynamodb-on-dynalite": "dynalite_dynamodb_table", "sqlite": "sqlite_table"}
+"""Each table on which the polled store must keep the contract, by the fixture that gives a maker of one."""
 
 EVERY_STORE = (*sorted(STORES), *TABLES)
 """Each store that must keep the contract."""
@@ -105,6 +107,21 @@ class World(CatalogWorld[RegistrationStore]):
         return lease.ends_at_ms - self.clock.wall_ms()
 
 
+@pytest.fixture
+def dynamodb_table(table: Table) -> MakeTable:
+    return partial(dynamo_table, table)
+
+
+@pytest.fixture
+def dynalite_dynamodb_table(dynalite_table: Table) -> MakeTable:
+    return partial(dynamo_table, dynalite_table)
+
+
+@pytest.fixture
+def sqlite_table(tmp_path: Path) -> MakeTable:
+    return lambda _: SqliteTable(tmp_path / "pools.sqlite")
+
+
 @pytest.fixture(params=EVERY_STORE)
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     store: str = request.param
@@ -113,8 +130,8 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             world.changes.clear()
             yield world
         return
-    table: Table = request.getfixturevalue(TABLES[store])
-    world = World(partial(ReadBackStore, table), ReadingClock())
+    make_table: MakeTable = request.getfixturevalue(TABLES[store])
+    world = World(partial(ReadBackStore, make_table), ReadingClock())
     # Of a pause the table's readers count three seconds as a read that is late.
     world.uncredited_ms = EXPECTED_GAP_MS
     async with world:

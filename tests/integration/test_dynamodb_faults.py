@@ -14,14 +14,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from poolmuster.sources.dynamodb.items import Attributes, live_item
+from poolmuster.sources.dynamodb.items import Attributes
 from tests.support.fault_proxy import Answer, Call, Fault, FaultProxy, error, fault_proxy, refuse_old_signatures
 from tests.support.instances import LEASE_S, Server, eventually, instance, renewing
 from tests.support.parts import FAKETIME
 from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.registrations import document, registration
-from tests.support.table_server import NOWHERE, Table
+from tests.support.table_server import NOWHERE, Table, live_attributes
 from tests.support.variables import variable
 from tests.support.watching import Watcher, watching
 
@@ -192,7 +192,7 @@ async def test_d4_microburst_throttles_and_slows_the_table_down(tmp_path: Path, 
 def _many(count: int) -> list[Attributes]:
     ends_ms = int(time.time() * 1000) + 86_000_000
     return [
-        live_item(
+        live_attributes(
             registration(f"p{number:04}", "r", labels={"x": "y" * 800}),
             ends_ms=ends_ms,
             lease_ms=86_000_000,

@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from poolmuster.model.key import STORAGE_KEY_LIMIT_BYTES, PoolKey, validate_part
-from poolmuster.sources.dynamodb.items import live_item
 from tests.support.instances import Server, eventually, instance
 from tests.support.registrations import registration
 from tests.support.service import path_of
-from tests.support.table_server import Table, Unfaithful
+from tests.support.table_server import Table, Unfaithful, live_attributes
 from tests.support.variables import variable
 
 pytestmark = pytest.mark.integration
@@ -133,7 +132,7 @@ async def test_d6_a_key_of_1024_bytes_stored_is_a_pool_and_one_more_is_400(
 def test_d6_the_limit_is_the_tables_own(each_table: Table, character: str) -> None:
     from botocore.exceptions import ClientError  # late: what needs no extra is collected without it
 
-    item = live_item(registration(), ends_ms=1, lease_ms=1, writer="-/b")
+    item = live_attributes(registration(), ends_ms=1, lease_ms=1, writer="-/b")
     each_table.put(item | {"sk": {"S": _long(STORAGE_KEY_LIMIT_BYTES, character).storage_key}})
     one_more = item | {"sk": {"S": _long(STORAGE_KEY_LIMIT_BYTES + 1, character).storage_key}}
     if Unfaithful.KEY_CHARACTERS in each_table.server.differs and not character.isascii():

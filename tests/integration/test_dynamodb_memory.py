@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from poolmuster.model.change import DeregistrationReason
-from poolmuster.sources.dynamodb.items import live_item
 from tests.support.catalog import CatalogWorld
 from tests.support.registrations import deregistration, registration
-from tests.support.table_server import Table
-from tests.support.table_world import ReadBackStore, ReadingClock
+from tests.support.table_server import Table, live_attributes
+from tests.support.table_world import ReadBackStore, ReadingClock, dynamo_table
 from tests.support.variables import variable
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
@@ -43,9 +42,9 @@ class Life:
 
     def __init__(self, table: Table) -> None:
         self.clock = ReadingClock()
-        self.world = CatalogWorld(self.clock, partial(ReadBackStore, table), history_changes=20)
+        self.world = CatalogWorld(self.clock, partial(ReadBackStore, partial(dynamo_table, table)), history_changes=20)
         self.store, self.catalog = self.world.store, self.world.catalog
-        broken = live_item(registration("broken"), ends_ms=1, lease_ms=1, writer="-/b")
+        broken = live_attributes(registration("broken"), ends_ms=1, lease_ms=1, writer="-/b")
         table.put(broken | {"registration": {"S": "{"}})
         self._reads = 0
 

@@ -20,8 +20,10 @@ from typing import Any
 
 import msgspec
 
+from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
-from poolmuster.sources.dynamodb.items import Attributes, live_item
+from poolmuster.sources.dynamodb.items import Attributes, attributes_of
+from poolmuster.sources.polled.items import live_item
 from tests.support.parts import BOTOCORE, DYNALITE
 from tests.support.ports import free_port
 
@@ -102,6 +104,16 @@ class TableServer:
         return Table(self, client, name)
 
 
+def item_key(key: PoolKey) -> Attributes:
+    """The primary key under which ``key`` is stored."""
+    return {"pk": {"S": "POOL"}, "sk": {"S": key.storage_key}}
+
+
+def live_attributes(registration: Registration, *, ends_ms: int, lease_ms: int, writer: str) -> Attributes:
+    """The item of a registration as DynamoDB has it."""
+    return attributes_of(live_item(registration, ends_ms=ends_ms, lease_ms=lease_ms, writer=writer))
+
+
 class Table:
     """One table of a server, written and read as another implementation would."""
 
@@ -125,7 +137,7 @@ class Table:
 
     def put_foreign(self, registration: Registration, ends_ms: int) -> None:
         """Put what an implementation writes that knows the shared attributes only."""
-        item = live_item(registration, ends_ms=ends_ms, lease_ms=1, writer="x")
+        item = live_attributes(registration, ends_ms=ends_ms, lease_ms=1, writer="x")
         self.put({name: item[name] for name in ("pk", "sk", "registration", "lease_ends_ms", "expires_at")})
 
     def items(self) -> list[dict[str, Any]]:

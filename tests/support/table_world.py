@@ -1,4 +1,4 @@
-"""The DynamoDB store on a clock that the test moves, and on a real server: its calls take no time that counts."""
+"""A polled store on a clock that the test moves, and on a real table: its calls take no time that counts."""
 
 import asyncio
 import contextlib
@@ -11,39 +11,48 @@ from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.source import Sink
 from poolmuster.ports.store import Expiry
 from poolmuster.registry.source_status import SourceStatus
-from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
-from poolmuster.sources.dynamodb.server_clock import ServerClock
+from poolmuster.sources.polled.instrumentation import TableInstrumentation
+from poolmuster.sources.polled.server_clock import ServerClock
+from poolmuster.sources.polled.store import PolledStore
+from poolmuster.sources.polled.table import Table
 from tests.support.clock import ManualClock
-from tests.support.table_server import Table
+from tests.support.table_server import Table as ServerTable
 
 READ_EVERY_MS = 1_000
+MakeTable = Callable[[Clock], Table]
+
+
+class DeafClock(ServerClock):
+    """A table's clock that goes by the test's clock: a real server's answers bear real time."""
+
+    def observe(self, date: str | None, monotonic_ms: int) -> None:
+        pass
+
+
+def dynamo_table(table: ServerTable, clock: Clock) -> Table:
+    """``table`` of a real server, as the store has it."""
+    # Late: the tests of what needs no extra run without botocore.
+    from botocore.session import Session
+
+    from poolmuster.sources.dynamodb.aws import AwsSigner, TableLocation
+    from poolmuster.sources.dynamodb.client import DynamoClient
+    from poolmuster.sources.dynamodb.table import DynamoTable
+
+    location = TableLocation(table.name, None, table.server.url)
+    signer = AwsSigner(Session(), location)
+    client = DynamoClient(location, signer, clock, DeafClock(), lambda kind, units: None)
+    return DynamoTable(client, clock, TableInstrumentation())
 
 
 class ReadBackStore:
-    """The DynamoDB store, read once a second of the test's clock and after each of its writes."""
+    """A polled store, read once a second of the test's clock and after each of its writes."""
 
     expiry = Expiry.ON_UPDATE
 
-    def __init__(self, table: Table, clock: Clock, lease_clock: LeaseClock, policy: LeasePolicy) -> None:
-        # Late: the tests of what needs no extra run without botocore.
-        from botocore.session import Session
-
-        from poolmuster.sources.dynamodb.aws import AwsSigner, TableLocation
-        from poolmuster.sources.dynamodb.client import DynamoClient
-        from poolmuster.sources.dynamodb.store import DynamoStore
-
-        place = TableLocation(table.name, None, table.server.url)
-        self.access = AwsSigner(Session(), place)
-        table_clock = DeafClock()
-        self.calls = DynamoClient(place, self.access, clock, table_clock, lambda kind, units: None)
-        self.store = DynamoStore(
-            calls=self.calls,
-            access=self.access,
-            clock=clock,
-            table_clock=table_clock,
-            boot_id="boot",
-            policy=policy,
-            notes=TableInstrumentation(),
+    def __init__(self, make_table: MakeTable, clock: Clock, lease_clock: LeaseClock, policy: LeasePolicy) -> None:
+        self.table = make_table(clock)
+        self.store = PolledStore(
+            table=self.table, clock=clock, boot_id="boot", policy=policy, instrumentation=TableInstrumentation()
         )
         self._clock = clock
         self._reading = asyncio.Lock()
@@ -70,17 +79,14 @@ class ReadBackStore:
         self._sink = sink
         clock = self._clock
         assert isinstance(clock, ReadingClock)
-        with clock.busy():
-            await self.calls.open()
-            await self.access.refresh()
-        clock.reads = self.read
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            with clock.busy():
+                await stack.enter_async_context(self.table.opened())
+            clock.reads = self.read
             while True:
                 with clock.busy():
                     await self.read()
                 await clock.sleep_ms(READ_EVERY_MS)
-        finally:
-            await self.calls.close()
 
 
 class ReadingClock(ManualClock):
@@ -111,10 +117,3 @@ class ReadingClock(ManualClock):
         if self.reads is not None:
             await self.reads()
         await self.settle()
-
-
-class DeafClock(ServerClock):
-    """A table's clock that goes by the test's clock: a real server's answers bear real time."""
-
-    def observe(self, date: str | None, monotonic_ms: int) -> None:
-        pass

@@ -97,7 +97,7 @@ def _with_table(ctx: click.Context, flags: dict[str, Any], work: Callable[["Tabl
     from botocore.exceptions import BotoCoreError, ClientError
 
     from poolmuster.sources.dynamodb.admin import TableAdmin
-    from poolmuster.sources.dynamodb.errors import StoreError
+    from poolmuster.sources.polled.table import StoreError
 
     try:
         return work(TableAdmin(session, place))

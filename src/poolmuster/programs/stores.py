@@ -7,7 +7,6 @@ from poolmuster.model.errors import InvalidInput
 from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.programs.settings.serve import DynamoSettings, ServeSettings, UsageError
-from poolmuster.sources.dynamodb.instrumentation import TableInstrumentation
 from poolmuster.sources.memory import MemoryStore
 from poolmuster.sources.peers.credentials import PeerCredentials, PeerFiles
 from poolmuster.sources.peers.dns import ServiceName
@@ -15,6 +14,9 @@ from poolmuster.sources.peers.instrumentation import PeerInstrumentation
 from poolmuster.sources.peers.node import PeerSettings
 from poolmuster.sources.peers.store import PeerStore
 from poolmuster.sources.peers.transport import HttpPeerTransport
+from poolmuster.sources.polled.instrumentation import TableInstrumentation
+from poolmuster.sources.polled.server_clock import ServerClock
+from poolmuster.sources.polled.store import PolledStore
 
 if TYPE_CHECKING:
     from botocore.session import Session
@@ -108,20 +110,18 @@ def _dynamo_store(
     # Imported late, here and below: the extra is not everybody's.
     from poolmuster.sources.dynamodb.aws import AwsSigner, authorities
     from poolmuster.sources.dynamodb.client import DynamoClient
-    from poolmuster.sources.dynamodb.server_clock import ServerClock
-    from poolmuster.sources.dynamodb.store import DynamoStore
+    from poolmuster.sources.dynamodb.table import DynamoTable
 
     try:
         tls = authorities(session)
     except OSError as error:
         raise StoreConfigError(f"the certificates that AWS_CA_BUNDLE names cannot be used: {error}") from error
-    access, table_clock = AwsSigner(session, place), ServerClock()
-    return DynamoStore(
-        calls=DynamoClient(place, access, clock, table_clock, notes.consumed, tls),
-        access=access,
+    signer = AwsSigner(session, place)
+    client = DynamoClient(place, signer, clock, ServerClock(), notes.consumed, tls)
+    return PolledStore(
+        table=DynamoTable(client, clock, notes),
         clock=clock,
-        table_clock=table_clock,
         boot_id=boot_id,
         policy=settings.policy,
-        notes=notes,
+        instrumentation=notes,
     )

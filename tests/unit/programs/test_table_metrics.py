@@ -5,8 +5,8 @@ from structlog.testing import capture_logs
 
 from poolmuster.model.source import SourceReason
 from poolmuster.programs.metrics.table import REASONS, TableMetrics
-from poolmuster.sources.dynamodb.errors import StoreError
-from poolmuster.sources.dynamodb.instrumentation import GOOD, TransitionLog
+from poolmuster.sources.polled.instrumentation import GOOD, TransitionLog
+from poolmuster.sources.polled.table import StoreError
 
 
 def test_what_the_store_notes_is_counted() -> None:
@@ -58,7 +58,7 @@ def test_each_item_that_is_skipped_is_logged_once() -> None:
     told = TransitionLog(slack_ms=10_000)
     with capture_logs() as logs:
         for faults in ({"a": "x"}, {"a": "x", "b": "y"}, {}, {"a": "x"}):
-            told.faults(faults)
+            told.invalid_items(faults)
     assert [line["item"] for line in logs] == ["a", "b", "a"]
 
 

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from poolmuster.model.source import SourceReason
-from poolmuster.sources.dynamodb.instrumentation import CANCELLED, GOOD, REFUSED, TableInstrumentation
+from poolmuster.sources.polled.instrumentation import CANCELLED, GOOD, REFUSED, TableInstrumentation
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 REASONS = (

@@ -1,7 +1,7 @@
-"""Who we are to AWS and where the table is: credentials, region, endpoint.
+"""Credentials, region and endpoint of AWS.
 
 Credentials come from botocore's usual chain: environment, files, web identity, container and instance. botocore
-refreshes them on the path of a call, for seconds; here a task of its own does it ahead of time, in a thread.
+refreshes them on the path of a call, which takes seconds; here a task of its own does it ahead of time, in a thread.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from botocore.session import Session
 
 from poolmuster.model.source import SourceReason
 from poolmuster.platform.threads import run_in_daemon_thread
-from poolmuster.sources.dynamodb.errors import StoreError
+from poolmuster.sources.polled.table import StoreError
 
 SIGNING_REGION = "us-east-1"
-"""What is signed for where an endpoint URL is given and no region: local servers take any."""
+"""What calls are signed for where an endpoint URL is given and no region: local servers take any."""
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CHECK_EVERY_S = 1.0
@@ -34,29 +34,34 @@ _REGION = re.compile(r"[a-z0-9-]{1,63}")
 
 # At debug level botocore logs what it signs, session tokens included.
 logging.getLogger("botocore").setLevel(logging.WARNING)
-# A renewal that fails is said here, once; botocore would say it at every attempt, with sixty lines of traceback.
+# A refresh that fails is logged here, once; botocore would log each attempt, with sixty lines of traceback.
 logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
 
 log = structlog.get_logger("poolmuster.dynamodb")
 
 
 class RegionMissing(Exception):
-    """Neither a region nor an endpoint URL was given, or what was given is no region's name."""
+    """Neither a region nor an endpoint URL is configured, or the region is no valid name."""
 
 
 class TableLocation(msgspec.Struct, frozen=True):
-    """Where the table is. ``region`` is ``None`` where nobody said."""
+    """Where the table is. ``region`` is ``None`` where none is configured."""
 
     table: str
     region: str | None
     endpoint_url: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a local server, which takes any signature: nobody should have to invent credentials for it."""
+        return urlsplit(self.endpoint_url).scheme == "http"
 
     def __str__(self) -> str:
         return f"Table {self.table} ({self.region or 'no region'}, {self.endpoint_url})"
 
 
 def find_location(session: Session, table: str, region: str | None, endpoint_url: str | None) -> TableLocation:
-    """The place that flags and the AWS environment name.
+    """The location that flags and the AWS environment name.
 
     Raises `RegionMissing`, and `BotoCoreError` where the AWS configuration cannot be read.
     """
@@ -64,7 +69,7 @@ def find_location(session: Session, table: str, region: str | None, endpoint_url
     found = found or session.get_config_variable("region")
     if found is not None and _REGION.fullmatch(found) is None:
         # It becomes part of a host name, and of what is signed.
-        raise RegionMissing(f"the AWS environment names {found[:80]!r} as the region, which none is called")
+        raise RegionMissing(f"the AWS environment names {found[:80]!r} as the region, which is no valid name")
     if endpoint_url is not None:
         return TableLocation(table, found, endpoint_url.rstrip("/"))
     if found is None:
@@ -75,7 +80,7 @@ def find_location(session: Session, table: str, region: str | None, endpoint_url
 
 
 def authorities(session: Session) -> ssl.SSLContext | bool:
-    """Whom to trust for TLS: those that ``AWS_CA_BUNDLE`` or the AWS configuration names, else the usual ones.
+    """The CAs for TLS: those that ``AWS_CA_BUNDLE`` or the AWS configuration names, else the usual ones.
 
     Raises `OSError` where the file cannot be used.
     """
@@ -86,32 +91,25 @@ def authorities(session: Session) -> ssl.SSLContext | bool:
 def _dns_suffix(session: Session, region: str) -> str:
     """The domain of ``region``'s partition: China's and others' are not the usual one."""
     partitions: list[dict[str, Any]] = session.get_data("partitions")["partitions"]
-    for partition in partitions:
-        if re.match(partition["regionRegex"], region):
-            return str(partition["outputs"]["dnsSuffix"])
-    return "amazonaws.com"
+    found = (each["outputs"]["dnsSuffix"] for each in partitions if re.match(each["regionRegex"], region))
+    return str(next(found, "amazonaws.com"))
 
 
 class AwsSigner:
-    """Signs calls with credentials that are kept fresh by `run`."""
+    """Signs calls with credentials that `run` keeps fresh."""
 
-    def __init__(self, session: Session, place: TableLocation) -> None:
+    def __init__(self, session: Session, location: TableLocation) -> None:
         self._session = session
-        self._place = place
+        self._location = location
         self._source: Credentials | None = None
         self._frozen: ReadOnlyCredentials | None = None
         self._outdated = False
         self._failing = False
         self._looked = asyncio.Event()
-        self._trouble = StoreError(SourceReason.CREDENTIALS_MISSING, "The AWS credentials are still being looked for")
-
-    @property
-    def method(self) -> str:
-        """Where the credentials came from, in botocore's words."""
-        return self._source.method if self._source is not None else "none"
+        self._error = StoreError(SourceReason.CREDENTIALS_MISSING, "The AWS credentials are still being looked for")
 
     async def refresh(self) -> None:
-        """Look for credentials, or renew them where they are about to expire; off the event loop."""
+        """Look for credentials, or refresh them where they are about to expire; off the event loop."""
         try:
             await run_in_daemon_thread("aws-credentials", self._refresh)
         except Exception as error:  # noqa: BLE001
@@ -125,14 +123,16 @@ class AwsSigner:
         self._looked.set()
 
     def _failed(self, error: Exception) -> None:
-        expired = self._frozen is not None or self._trouble.reason is SourceReason.CREDENTIALS_EXPIRED
+        expired = self._frozen is not None or self._error.reason is SourceReason.CREDENTIALS_EXPIRED
         reason = SourceReason.CREDENTIALS_EXPIRED if expired else SourceReason.CREDENTIALS_MISSING
         what = f"The AWS credentials cannot be {'renewed' if expired else 'had'}"
-        self._trouble = StoreError(reason, f"{what}: {_why(error)}")
-        if self._source is not None and self._source_expired():
+        self._error = StoreError(reason, f"{what}: {_why(error)}")
+        # Credentials that botocore refreshes know when they have expired; others have no such method.
+        refresh_needed = getattr(self._source, "refresh_needed", None)
+        if refresh_needed is not None and refresh_needed(refresh_in=0):
             self._frozen = None
         if not self._failing:
-            # Those at hand may be good for minutes yet, in which nothing else would say so.
+            # The present ones may be good for minutes yet, in which no call fails.
             log.warning(what, why=_why(error), still_good=self._frozen is not None)
         self._failing = True
 
@@ -143,7 +143,7 @@ class AwsSigner:
         looked.cancel()
 
     def refused(self) -> None:
-        """The table says that they have expired: what stands in files or variables is looked up anew."""
+        """The table answered that they have expired: those of files or variables are looked up anew."""
         self._outdated = True
 
     def _refresh(self) -> None:
@@ -154,16 +154,10 @@ class AwsSigner:
         self._outdated = False
         if self._source is not None:
             self._frozen = self._source.get_frozen_credentials()
-            return
-        if urlsplit(self._place.endpoint_url).scheme == "http":
-            # A local server takes any signature, and nobody should have to invent credentials for it.
+        elif self._location.is_local:
             self._frozen = ReadOnlyCredentials("local", "local", None)
-            return
-        self._trouble = StoreError(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found")
-
-    def _source_expired(self) -> bool:
-        refresh_needed = getattr(self._source, "refresh_needed", None)
-        return bool(refresh_needed is not None and refresh_needed(refresh_in=0))
+        else:
+            self._error = StoreError(SourceReason.CREDENTIALS_MISSING, "No AWS credentials were found")
 
     async def run(self) -> None:
         """Keep the credentials fresh until cancelled."""
@@ -174,23 +168,19 @@ class AwsSigner:
     def sign(self, target: str, body: bytes) -> dict[str, str]:
         """The headers of a signed call of ``target`` (as in ``Query``). Raises `StoreError` without credentials."""
         if self._frozen is None:
-            raise self._trouble.with_detail()
-        if any(map(_has_control_character, self._frozen)):
+            raise self._error.with_detail()
+        if any(text is not None and not text.isprintable() for text in self._frozen):
             raise StoreError(
                 SourceReason.CREDENTIALS_MISSING, "The AWS credentials hold a control character, such as an end of line"
             )
         headers = {"X-Amz-Target": f"DynamoDB_20120810.{target}", "Content-Type": "application/x-amz-json-1.0"}
-        request = AWSRequest(method="POST", url=self._place.endpoint_url + "/", data=body, headers=headers)
-        SigV4Auth(self._frozen, "dynamodb", self._place.region or SIGNING_REGION).add_auth(request)
+        request = AWSRequest(method="POST", url=self._location.endpoint_url + "/", data=body, headers=headers)
+        SigV4Auth(self._frozen, "dynamodb", self._location.region or SIGNING_REGION).add_auth(request)
         return dict(request.headers.items())
 
 
-def _has_control_character(text: str | None) -> bool:
-    return text is not None and not text.isprintable()
-
-
 def _why(error: Exception) -> str:
-    """What went wrong, without anything that a token service may have been sent or have answered."""
+    """What failed, without anything that a token service may have received or answered."""
     if isinstance(error, ClientError):
         return f"{error.operation_name} answered {error.response.get('Error', {}).get('Code', 'an error')}"
     if isinstance(error, OSError):

@@ -13,7 +13,7 @@ from botocore.session import Session
 
 from poolmuster.sources.dynamodb.admin import CheckState, TableAdmin
 from poolmuster.sources.dynamodb.aws import TableLocation
-from poolmuster.sources.dynamodb.errors import StoreError
+from poolmuster.sources.polled.table import StoreError
 
 
 class Answering:

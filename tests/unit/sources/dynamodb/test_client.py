@@ -12,11 +12,12 @@ import pytest
 from aiohttp import web
 
 from poolmuster.model.source import SourceReason
-from poolmuster.sources.dynamodb.errors import ConditionFailed, StoreError
-from poolmuster.sources.dynamodb.items import item_key
-from poolmuster.sources.dynamodb.server_clock import ServerClock
+from poolmuster.sources.dynamodb.errors import ConditionFailed
+from poolmuster.sources.polled.server_clock import ServerClock
+from poolmuster.sources.polled.table import StoreError
 from tests.support.clock import ManualClock
 from tests.support.registrations import key
+from tests.support.table_server import item_key
 
 pytest.importorskip("botocore", reason="botocore is not here: it comes with the extra 'dynamodb'")
 
@@ -69,28 +70,37 @@ async def script() -> AsyncIterator[Script]:
     await runner.cleanup()
 
 
+class OnceRefreshed(AwsSigner):
+    """Looks for credentials once, and then when a test calls `refresh`."""
+
+    async def run(self) -> None:
+        await self.refresh()
+
+
 class Made:
-    """Calls, and what they told others."""
+    """Calls, what they consumed, and credentials that are looked for only when a test says so."""
 
     def __init__(self, url: str, clock: ManualClock) -> None:
         self.clock = clock
         self.consumed: list[tuple[str, float]] = []
         self.table_clock = ServerClock()
         place = TableLocation("t", "r-1", url)
-        self.access = AwsSigner(Session(), place)
+        self.access = OnceRefreshed(Session(), place)
         self.calls = DynamoClient(place, self.access, clock, self.table_clock, lambda *told: self.consumed.append(told))
 
 
-@pytest.fixture
-async def made(script: Script, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Made]:
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "TOKEN")
+
+
+@pytest.fixture
+async def made(script: Script, clock: ManualClock) -> AsyncIterator[Made]:
     made = Made(script.url, clock)
-    await made.access.refresh()
-    await made.calls.open()
-    yield made
-    await made.calls.close()
+    async with made.calls.opened():
+        yield made
 
 
 async def trouble_of(call: Awaitable[Any]) -> StoreError:
@@ -262,24 +272,14 @@ async def test_a_connection_cut_in_the_middle_is_unreachable(script: Script, mad
 
 async def test_nobody_who_listens_is_unreachable(clock: ManualClock) -> None:
     made = Made("http://127.0.0.1:1", clock)
-    made.access._frozen = await _any_credentials()
-    await made.calls.open()
-    assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.UNREACHABLE
-    await made.calls.close()
+    async with made.calls.opened():
+        assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.UNREACHABLE
 
 
 async def test_a_host_without_an_address_is_told_as_such(clock: ManualClock) -> None:
     made = Made("http://no-such-host.invalid", clock)
-    made.access._frozen = await _any_credentials()
-    await made.calls.open()
-    assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.DNS_FAILED
-    await made.calls.close()
-
-
-async def _any_credentials() -> Any:
-    from botocore.credentials import ReadOnlyCredentials
-
-    return ReadOnlyCredentials("k", "s", None)
+    async with made.calls.opened():
+        assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.DNS_FAILED
 
 
 async def test_a_redirect_is_not_followed(script: Script, made: Made) -> None:
@@ -288,12 +288,41 @@ async def test_a_redirect_is_not_followed(script: Script, made: Made) -> None:
     assert len(script.requests) == 1
 
 
-async def test_without_credentials_nothing_is_sent(script: Script, clock: ManualClock) -> None:
+async def test_without_credentials_nothing_is_sent(
+    script: Script, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Made(script.url, clock)
-    await made.calls.open()
-    assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.CREDENTIALS_MISSING
+
+    def fails() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(made.access, "_refresh", fails)
+    async with made.calls.opened():
+        assert (await trouble_of(made.calls.page(None, SOON_S))).reason is SourceReason.CREDENTIALS_MISSING
     assert script.requests == []
-    await made.calls.close()
+
+
+async def test_while_open_credentials_are_kept_fresh_and_no_longer(script: Script, made: Made) -> None:
+    kept = asyncio.Event()
+    ended = asyncio.Event()
+
+    class KeepsFresh(OnceRefreshed):
+        async def run(self) -> None:
+            await super().run()
+            kept.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+    location = TableLocation("t", "r-1", script.url)
+    client = DynamoClient(location, KeepsFresh(Session(), location), made.clock, made.table_clock, lambda *_: None)
+    async with client.opened():
+        await kept.wait()
+        await client.page(None, SOON_S)
+        assert not ended.is_set()
+    async with asyncio.timeout(SOON_S):
+        await ended.wait()
 
 
 async def test_the_tables_clock_is_that_of_its_answers_errors_included(script: Script, made: Made) -> None:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from poolmuster.model.source import SourceReason
-from poolmuster.sources.dynamodb.errors import MESSAGE_CHARACTERS, ConditionFailed, StoreError, error_of
+from poolmuster.sources.dynamodb.errors import MESSAGE_CHARACTERS, ConditionFailed, error_of
+from poolmuster.sources.polled.table import StoreError
 
 PREFIX = "com.amazonaws.dynamodb.v20120810#"
 COMMON = "com.amazon.coral.service#"

@@ -8,21 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason
+from poolmuster.model.change import DETAIL_LIMIT, Deregistration, DeregistrationReason, PoolDeregistration
 from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey, check_key
-from poolmuster.model.registration import parse_registration
-from poolmuster.sources.dynamodb.items import (
-    Attributes,
-    InvalidItem,
-    ParsedItems,
-    QueryOutput,
-    deregistered_item,
-    item_key,
-    live_item,
-    registration_text,
-)
+from poolmuster.model.registration import Pool, parse_registration
+from poolmuster.registry.table_scan import TableItem
+from poolmuster.sources.dynamodb.items import Attributes, QueryOutput, attributes_of, stored_item
+from poolmuster.sources.polled.items import InvalidItem, ItemParser, deregistered_item
 from tests.support.registrations import deregistration, key, registration
+from tests.support.table_server import live_attributes
 
 ENDS_MS = 1_800_000_015_999
 NOW_MS = 1_800_000_001_234
@@ -69,12 +63,20 @@ def with_(item: Attributes, **attributes: Any) -> Attributes:
     return {name: value for name, value in {**item, **attributes}.items() if value is not None}
 
 
+def parse(item: Attributes) -> TableItem[PoolKey, Pool]:
+    return ItemParser().parse(stored_item(item))
+
+
+def deregistered(item: Attributes, wanted: PoolDeregistration) -> Attributes:
+    return attributes_of(deregistered_item(stored_item(item), wanted, now_ms=NOW_MS))
+
+
 def test_a_live_item_is_the_golden_sample() -> None:
-    assert live_item(SAMPLE, ends_ms=ENDS_MS, lease_ms=15_000, writer="us-east-1/boot") == LIVE
+    assert live_attributes(SAMPLE, ends_ms=ENDS_MS, lease_ms=15_000, writer="us-east-1/boot") == LIVE
 
 
 def test_without_a_relay_id_the_item_bears_none() -> None:
-    item = live_item(registration("a"), ends_ms=ENDS_MS, lease_ms=15_000, writer="-/boot")
+    item = live_attributes(registration("a"), ends_ms=ENDS_MS, lease_ms=15_000, writer="-/boot")
     assert "relay_id" not in item
     assert "relay_id" not in json.loads(item["registration"]["S"])
 
@@ -83,22 +85,22 @@ def test_a_deregistered_item_is_the_live_one_with_an_end_of_zero_for_an_hour() -
     leaves = Deregistration(
         key=SAMPLE.key, relay_id=SAMPLE.relay_id, reason=DeregistrationReason.NO_MODELS, detail="none"
     )
-    assert deregistered_item(LIVE, leaves, now_ms=NOW_MS) == LEFT
+    assert deregistered(LIVE, leaves) == LEFT
 
 
 def test_who_leaves_without_saying_why_leaves_nothing_of_an_earlier_departure() -> None:
-    left = deregistered_item(LEFT, deregistration("llama"), now_ms=NOW_MS)
+    left = deregistered(LEFT, deregistration("llama"))
     assert {name for name in left if name.startswith("left_")} == set()
     assert left["lease_ends_ms"] == {"N": "0"}
 
 
 def test_deregistering_keeps_what_another_implementation_added() -> None:
     foreign = with_(PLAIN, extra={"M": {"x": {"L": [{"BOOL": True}]}}})
-    assert deregistered_item(foreign, deregistration(), now_ms=NOW_MS)["extra"] == foreign["extra"]
+    assert deregistered(foreign, deregistration())["extra"] == foreign["extra"]
 
 
 def test_our_item_is_read_back_whole() -> None:
-    item = ParsedItems().parse(LIVE)
+    item = parse(LIVE)
     assert (item.key, item.ends_ms, item.lease_ms, item.region) == (SAMPLE.key, ENDS_MS, 15_000, "us-east-1")
     assert item.record.body == SAMPLE.pool.body
     assert item.relay_id == SAMPLE.relay_id
@@ -106,7 +108,7 @@ def test_our_item_is_read_back_whole() -> None:
 
 
 def test_a_departure_is_read_back_whole() -> None:
-    item = ParsedItems().parse(LEFT)
+    item = parse(LEFT)
     assert item.ends_ms == 0
     assert (item.left_relay_id, item.left_reason, item.left_detail) == (
         SAMPLE.relay_id,
@@ -116,26 +118,26 @@ def test_a_departure_is_read_back_whole() -> None:
 
 
 def test_an_item_without_our_attributes_is_read_all_the_same() -> None:
-    item = ParsedItems().parse(PLAIN)
+    item = parse(PLAIN)
     assert (item.key, item.ends_ms) == (key(), ENDS_MS)
     assert (item.lease_ms, item.region, item.relay_id) == (None, None, None)
 
 
 def test_what_another_wrote_of_any_length_is_kept_at_a_bounded_one() -> None:
     endless = {"S": "x" * 100_000}
-    item = ParsedItems().parse(with_(PLAIN, relay_id=endless, left_relay_id=endless, left_detail=endless))
+    item = parse(with_(PLAIN, relay_id=endless, left_relay_id=endless, left_detail=endless))
     assert (item.relay_id, item.left_relay_id) == (None, None)
     assert item.left_detail == "x" * DETAIL_LIMIT
 
 
 def test_a_relay_id_that_only_the_registration_has_counts() -> None:
     text = '{"cluster_id":"c","namespace":"n","dgd_name":"a","relay_id":"r"}'
-    assert ParsedItems().parse(with_(PLAIN, registration={"S": text})).relay_id == "r"
+    assert parse(with_(PLAIN, registration={"S": text})).relay_id == "r"
 
 
 def test_a_member_status_of_a_foreign_item_is_dropped() -> None:
     text = '{"cluster_id":"c","namespace":"n","dgd_name":"a","status":{"x":1}}'
-    item = ParsedItems().parse(with_(PLAIN, registration={"S": text}))
+    item = parse(with_(PLAIN, registration={"S": text}))
     assert item.record.body == registration("a").pool.body
 
 
@@ -154,7 +156,7 @@ def test_a_member_status_of_a_foreign_item_is_dropped() -> None:
     ],
 )
 def test_numbers_in_every_form_that_dynamodb_gives(text: str, number: int) -> None:
-    assert ParsedItems().parse(with_(PLAIN, lease_ends_ms={"N": text})).ends_ms == number
+    assert parse(with_(PLAIN, lease_ends_ms={"N": text})).ends_ms == number
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_numbers_in_every_form_that_dynamodb_gives(text: str, number: int) -> No
 )
 def test_an_end_that_is_no_time_is_a_fault_and_never_zero(text: str) -> None:
     with pytest.raises(InvalidItem, match="lease_ends_ms"):
-        ParsedItems().parse(with_(PLAIN, lease_ends_ms={"N": text}))
+        parse(with_(PLAIN, lease_ends_ms={"N": text}))
 
 
 @pytest.mark.parametrize(
@@ -185,18 +187,18 @@ def test_an_end_that_is_no_time_is_a_fault_and_never_zero(text: str) -> None:
 )
 def test_an_item_that_does_not_parse_says_why(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidItem, match=why):
-        ParsedItems().parse(with_(PLAIN, **changed))
+        parse(with_(PLAIN, **changed))
 
 
 def test_a_foreign_item_passes_the_checks_of_a_registration_or_is_none() -> None:
     text = '{"cluster_id":"c","namespace":"n","dgd_name":"a","frontend_url":"ftp://x"}'
     with pytest.raises(InvalidItem, match="/frontend_url"):
-        ParsedItems().parse(with_(PLAIN, registration={"S": text}))
+        parse(with_(PLAIN, registration={"S": text}))
 
 
 @pytest.mark.parametrize("lease", [{"N": "0"}, {"N": "-1"}, {"N": "86400001"}, {"N": "x"}, {"S": "15000"}, {"L": []}])
 def test_a_lease_of_its_own_that_makes_no_sense_is_none(lease: dict[str, Any]) -> None:
-    assert ParsedItems().parse(with_(LIVE, lease_ms=lease)).lease_ms is None
+    assert parse(with_(LIVE, lease_ms=lease)).lease_ms is None
 
 
 @pytest.mark.parametrize(
@@ -215,55 +217,11 @@ def test_a_lease_of_its_own_that_makes_no_sense_is_none(lease: dict[str, Any]) -
     ],
 )
 def test_the_region_is_the_writers_where_it_names_one(writer: dict[str, Any] | None, region: str | None) -> None:
-    assert ParsedItems().parse(with_(LIVE, writer=writer)).region == region
+    assert parse(with_(LIVE, writer=writer)).region == region
 
 
 def test_a_reason_that_this_version_does_not_know_is_none() -> None:
-    assert ParsedItems().parse(with_(LEFT, left_reason={"S": "tired"})).left_reason is None
-
-
-def test_what_a_text_came_to_is_remembered_from_one_whole_read_to_the_next_and_no_longer() -> None:
-    items = ParsedItems()
-    items.begin_scan()
-    first = items.parse(LIVE)
-    items.end_scan()
-    items.begin_scan()
-    assert items.parse(LIVE).record is first.record
-    items.end_scan()
-    items.begin_scan()
-    items.end_scan()
-    items.begin_scan()
-    assert items.parse(LIVE).record is not first.record
-
-
-def test_what_reads_that_fail_halfway_have_parsed_is_kept_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a table that takes longer to parse than a read may take would never be read."""
-    monkeypatch.setattr("poolmuster.sources.dynamodb.items.CARRIED_LIMIT_BYTES", 1_000)
-    items = ParsedItems()
-    for weight in range(100):
-        items.begin_scan()
-        items.parse(with_(LIVE, registration={"S": registration_text(_heavy(weight))}, sk={"S": "c#n#a"}))
-    assert len(items._kept) == 1
-    assert 1_000 <= sum(map(len, items._parsed)) < 1_100
-    known_bytes = items.parsed_bytes
-    items.begin_scan()
-    items.parse(with_(LIVE, registration={"S": registration_text(_heavy(0))}, sk={"S": "c#n#a"}))
-    assert items.parsed_bytes == known_bytes
-    items.end_scan()
-    assert len(items._parsed) == 1
-
-
-def test_what_cannot_be_parsed_is_not_parsed_again() -> None:
-    items = ParsedItems()
-    for _ in range(2):
-        with pytest.raises(InvalidItem):
-            items.parse(with_(LIVE, registration={"S": "{"}))
-        items.end_scan()
-    assert items.parsed_bytes == 1
-
-
-def _heavy(weight: int) -> Any:
-    return registration("a", "r", weight=weight)
+    assert parse(with_(LEFT, left_reason={"S": "tired"})).left_reason is None
 
 
 parts = st.text(min_size=1, max_size=30)
@@ -284,8 +242,8 @@ def keys(draw: st.DrawFn) -> PoolKey:
 def test_any_key_and_relay_id_round_trip(found: PoolKey, relay_id: str | None) -> None:
     document = {"cluster_id": found.cluster_id, "namespace": found.namespace, "dgd_name": found.dgd_name}
     sent = parse_registration(json.dumps({**document, "relay_id": relay_id}).encode())
-    item = live_item(sent, ends_ms=ENDS_MS, lease_ms=15_000, writer="-/b")
-    read = ParsedItems().parse(msgspec.json.decode(msgspec.json.encode(item)))
+    item = live_attributes(sent, ends_ms=ENDS_MS, lease_ms=15_000, writer="-/b")
+    read = parse(msgspec.json.decode(msgspec.json.encode(item)))
     assert read.key == found
     assert read.relay_id == relay_id
     assert read.record.body == sent.pool.body
@@ -293,7 +251,7 @@ def test_any_key_and_relay_id_round_trip(found: PoolKey, relay_id: str | None) -
 
 @given(keys(), keys())
 def test_two_keys_never_share_an_item(one: PoolKey, other: PoolKey) -> None:
-    assert (item_key(one) == item_key(other)) == (one == other)
+    assert (one.storage_key == other.storage_key) == (one == other)
 
 
 def test_a_page_with_attributes_of_every_type_is_read() -> None:
@@ -309,4 +267,4 @@ def test_a_page_with_attributes_of_every_type_is_read() -> None:
     }
     item = PLAIN | {name: {name: value} for name, value in types.items()}
     page = msgspec.json.decode(msgspec.json.encode({"Items": [item], "Count": 1}), type=QueryOutput)
-    assert ParsedItems().parse(page.Items[0]).key == key()
+    assert parse(page.Items[0]).key == key()

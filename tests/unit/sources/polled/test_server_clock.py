@@ -4,7 +4,7 @@ from email.utils import formatdate
 
 import pytest
 
-from poolmuster.sources.dynamodb.server_clock import ServerClock
+from poolmuster.sources.polled.server_clock import ServerClock
 
 WALL_MS = 1_800_000_000_000
 
