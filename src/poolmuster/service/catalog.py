@@ -81,8 +81,8 @@ class CatalogSink:
                     await asyncio.sleep(0)
             finally:
                 self._monitored.applying -= 1
-            if update.statuses is not None:
-                self._catalog.refresh()
+            # Without statuses too: those of an update before this one may have waited for this one's end.
+            self._catalog.refresh()
 
     def statuses_changed(self) -> None:
         self._catalog.refresh()
