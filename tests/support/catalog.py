@@ -57,6 +57,7 @@ class CatalogWorld(Generic[S]):
         *,
         boot_id: str = "boot",
         history_changes: int = 1000,
+        has_topology: bool = False,
     ) -> None:
         self.clock = clock
         self.lease_clock = TickingLeaseClock(clock.monotonic_ms)
@@ -73,6 +74,7 @@ class CatalogWorld(Generic[S]):
             expiry=self.store.expiry,
             change_log=self.change_log,
             wake=self._wake,
+            has_topology=has_topology,
         )
         self.timer = ExpiryTimer(clock, self.lease_clock, self.catalog)
         self.sink = self.catalog.attach(self.store)
