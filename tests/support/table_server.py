@@ -147,6 +147,12 @@ class Table:
             found += page["Items"]
         return found
 
+    def query(self) -> list[dict[str, Any]]:
+        """The server's answer to a query of all pools, page by page."""
+        query = {"KeyConditionExpression": "pk = :p", "ExpressionAttributeValues": {":p": {"S": "POOL"}}}
+        pages = self._client.get_paginator("query").paginate(TableName=self.name, ConsistentRead=True, **query)
+        return [{name: value for name, value in page.items() if name != "ResponseMetadata"} for page in pages]
+
     def delete(self, item: Attributes) -> None:
         self._client.delete_item(TableName=self.name, Key={name: item[name] for name in ("pk", "sk")})
 
