@@ -15,6 +15,7 @@ from poolmuster.replication.membership import Membership
 from poolmuster.replication.messages import Delta, Snapshot, SyncSummary
 from poolmuster.replication.replica import Replica
 from tests.support.leases import PoolLeases, PoolUpdate, apply
+from tests.support.replication import delta_entries, snapshot_entries
 
 if TYPE_CHECKING:
     from tests.support.peer_world import Host, Link, World
@@ -244,7 +245,7 @@ class Instance:
             after=link.sent_seq,
             seq=replication_log.seq,
             summary=self.membership.summary(now_ms),
-            entries=replication_log.since(link.sent_seq, now_ms),
+            entries=delta_entries(replication_log, link.sent_seq, now_ms),
         )
         link.sent_seq, link.sent_ms = replication_log.seq, now_ms
         link.send(msgspec.json.encode(batch))
@@ -256,5 +257,5 @@ class Instance:
             uptime_ms=now_ms - self.started_ms,
             sent_ms=now_ms,
             summary=self.membership.summary(now_ms),
-            entries=tuple(self.replica.snapshot(now_ms)),
+            entries=snapshot_entries(self.replica, now_ms),
         )

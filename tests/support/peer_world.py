@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from poolmuster.model.errors import RelayDeregistered
-from poolmuster.replication.delay import DelayEstimator
+from poolmuster.replication.decoder import DelayEstimator
 from poolmuster.replication.member import GAP_MS
 from poolmuster.replication.membership import Membership
 from tests.support.peer_instance import LEASE_MS, Instance, membership

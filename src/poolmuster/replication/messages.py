@@ -1,27 +1,25 @@
-"""What instances say to each other about the pools that are registered with them.
+"""Messages between instances: their JSON, and its conversion from and to writes and tombstones.
 
-Nothing here is a time of day. ``sent_ms`` and ``up_ms`` are the sender's monotonic clock and how long it has been up;
-all else is a duration, counted from the moment of sending. ``remaining_ms`` runs by the plain clock: what a sender
-grants its own list for a pause of its own process is nobody else's business.
+No message holds a time of day. ``sent_ms`` is the sender's monotonic clock and ``uptime_ms`` the age of its process;
+every other time is a duration, counted from the moment of sending. ``remaining_ms`` has no credit for pauses of the
+sender: each instance credits its own pauses alone.
 
-A stream is a row of `Delta`es, each saying what happened at its sender since the one before; one without entries is
-the ping. ``seq`` numbers what happened, per boot. A receiver that asks for what happened after ``seq`` 0 gets all that
-was registered with the sender; asking again after the last ``seq`` it has, it misses nothing. So reading once a second
-and a stream are the same messages, and a lost or repeated one does no harm.
+A stream is a sequence of `Delta`s. Each holds what was registered and deregistered at its sender since the one before;
+one without entries is a ping. ``seq`` numbers the events of one boot. A receiver that asks for what is after ``seq`` 0
+gets all that is registered with the sender; one that asks again after the last ``seq`` it has misses nothing. So a poll
+once a second and a stream have the same messages, and one that is lost or repeated does no harm.
 """
 
 import msgspec
 
-from poolmuster.model.change import DeregistrationReason
-
-WIRE_VERSION = 1
+from poolmuster.model.change import DeregistrationReason, PoolDeregistration
+from poolmuster.model.key import PoolKey, check_key
+from poolmuster.model.registration import Registration, parse_registration
+from poolmuster.replication.lww import Tombstone, Write
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="registered", omit_defaults=True):
-    """A registration that was taken, whole. ``number`` stands for it in later `HeartbeatAccepted`s of the same boot.
-
-    ``again``: its relay had deregistered, and came back after a successor.
-    """
+    """A whole registration. ``number`` stands for it in later `Renewed`s of the same boot."""
 
     number: int
     registration: msgspec.Raw
@@ -32,16 +30,16 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="renewed"):
-    """The registration of this number was renewed with the same facts by the same relay."""
+    """The relay of the registration with this number renewed it unchanged."""
 
     number: int
     remaining_ms: int
 
 
-class Deregistered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="left", omit_defaults=True):
+class Deregistered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="deregistered", omit_defaults=True):
     """A pool was deregistered ``since_ms`` ago.
 
-    ``ended_since_ms`` is how long ago the renewal was that it ended; ``kept_ms`` how long it must still be remembered.
+    The renewal that it ended was ``ended_since_ms`` ago; the tombstone is to be kept for another ``kept_ms``.
     """
 
     cluster_id: str
@@ -59,11 +57,11 @@ Entry = Registered | Renewed | Deregistered
 
 
 class MemberSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the sender knows of one address behind the name.
+    """What the sender knows of one member.
 
-    ``accounted_since_ms``: all that was registered there until so long ago is known to the sender, or has run out;
-    ``sure``: that is so up to now, within what an answer may take. ``boot_id`` is who was last heard there, where it
-    is not known to be dead. ``doubt``: an occupant before may have taken what nobody knows and what has not run out.
+    All that was registered there until ``synced_ms_ago`` is known to the sender or has expired; ``synced`` is whether
+    that is recent enough for a complete list. ``boot_id`` is the boot that was last read there, where it is not known
+    to have died. With a ``sync_gap`` a boot before it may have accepted registrations that are unknown and live.
     """
 
     address: str
@@ -74,9 +72,9 @@ class MemberSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class SyncSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the sender's own list can be trusted. It is complete where all of this is true and every row is sure.
+    """How complete the sender's list is. It is complete where both flags are set and every member is ``synced``.
 
-    ``warm``: nothing is missing from before its start. ``named``: it knows who stands behind the name.
+    ``warmed_up``: nothing is missing from before its start. ``names_resolved``: it knows the addresses of each name.
     """
 
     warmed_up: bool
@@ -84,31 +82,69 @@ class SyncSummary(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[MemberSummary, ...] = ()
 
 
-class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """What was registered with the sender, and deregistered there, after ``after`` and up to ``seq``.
-
-    ``more``: what was known at that moment goes on in the next one, so that no message is long.
-    """
+class PeerMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """``more``: the rest follows in the next message, so that no message is long."""
 
     boot_id: str
     uptime_ms: int
     sent_ms: int
-    after: int
-    seq: int
     more: bool = False
     summary: SyncSummary
+
+
+class Delta(PeerMessage, frozen=True, kw_only=True):
+    """What was registered with the sender, and deregistered there, after ``after`` and up to ``seq``."""
+
+    after: int
+    seq: int
     entries: tuple[Entry, ...] = ()
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the sender lists or remembers, of whomever it heard it; for an instance that starts.
+class Snapshot(PeerMessage, frozen=True, kw_only=True):
+    """All that the sender knows, from every origin, for an instance that starts. Only the first ``summary`` counts."""
 
-    ``more``: it goes on in the next one. The statement of the first is the one that counts.
-    """
-
-    boot_id: str
-    uptime_ms: int
-    sent_ms: int
-    more: bool = False
-    summary: SyncSummary
     entries: tuple[Registered | Deregistered, ...] = ()
+
+
+def entry_of(item: Write | Tombstone, number: int, now_ms: int) -> Registered | Deregistered:
+    """``item`` as it is sent at ``now_ms``, a write with its ``number`` in the log, or 0 in a snapshot."""
+    if isinstance(item, Write):
+        return Registered(
+            number=number,
+            registration=msgspec.Raw(item.registration.pool.body),
+            relay_id=item.relay_id,
+            lease_ms=item.lease_ms,
+            remaining_ms=item.remaining_ms(now_ms),
+            readmitted=item.readmitted,
+        )
+    return Deregistered(
+        cluster_id=item.key.cluster_id,
+        namespace=item.key.namespace,
+        dgd_name=item.key.dgd_name,
+        relay_id=item.relay_id,
+        since_ms=now_ms - item.deregistered_ms,
+        ended_since_ms=now_ms - item.ended_ms,
+        kept_ms=item.remaining_ms(now_ms),
+        reason=item.deregistration.reason,
+        detail=item.deregistration.detail,
+    )
+
+
+def item_of(entry: Registered | Deregistered, origin: str, as_of_ms: int) -> Write | Tombstone:
+    """What an entry of the boot ``origin`` says that was sent at ``as_of_ms`` of this clock. Raises `InvalidInput`."""
+    if isinstance(entry, Registered):
+        renewed_ms = as_of_ms - (entry.lease_ms - entry.remaining_ms)
+        return Write(registration_of(entry), entry.lease_ms, renewed_ms, origin, entry.readmitted)
+    key = PoolKey(entry.cluster_id, entry.namespace, entry.dgd_name)
+    check_key(key)
+    return Tombstone(
+        deregistration=PoolDeregistration(key=key, relay_id=entry.relay_id, reason=entry.reason, detail=entry.detail),
+        deregistered_ms=as_of_ms - entry.since_ms,
+        ended_ms=as_of_ms - entry.ended_since_ms,
+        kept_until_ms=as_of_ms + entry.kept_ms,
+    )
+
+
+def registration_of(entry: Registered) -> Registration:
+    """The registration of ``entry``. Raises `InvalidInput`."""
+    return Registration(parse_registration(bytes(entry.registration), lenient=True).pool, entry.relay_id)

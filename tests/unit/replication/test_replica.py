@@ -1,14 +1,17 @@
-"""What is registered here and heard of others becomes one list; rules that the properties do not name."""
+"""Registrations of every origin become one list, and one log; rules that the properties do not name."""
 
 import pytest
 
 import poolmuster.registry.relay_records as records_module
 from poolmuster.model.errors import RelayDeregistered
 from poolmuster.registry.relay_records import RETENTION_MS
+from poolmuster.replication import log as log_module
+from poolmuster.replication.log import ReplicationLog
 from poolmuster.replication.lww import RELAYS_LIMIT, Tombstone, Write
-from poolmuster.replication.replica import GRACE_MS, Replica
+from poolmuster.replication.replica import GRACE_MS, PauseLog, Replica
 from tests.support.leases import PoolUpdate
 from tests.support.registrations import deregistration, key, registration
+from tests.support.replication import delta_entries, snapshot_entries
 
 LEASE_MS = 15_000
 T0_MS = 1_000_000
@@ -20,49 +23,55 @@ def replica() -> Replica:
 
 
 def write(
-    relay_id: str | None = "r", at_ms: int = T0_MS, *, again: bool = False, name: str = "a", weight: int = 1
+    relay_id: str | None = "r", at_ms: int = T0_MS, *, readmitted: bool = False, name: str = "a", weight: int = 1
 ) -> Write:
-    return Write(registration(name, relay_id, weight=weight), LEASE_MS, at_ms, "peer", again)
+    return Write(registration(name, relay_id, weight=weight), LEASE_MS, at_ms, "peer", readmitted)
 
 
 def tombstone(relay_id: str | None, at_ms: int, ended_ms: int) -> Tombstone:
     return Tombstone(deregistration("a", relay_id), at_ms, ended_ms, at_ms + LEASE_MS + GRACE_MS)
 
 
-def told(update: PoolUpdate | None) -> tuple[list[tuple[str | None, int]], list[str | None]]:
+def sent(update: PoolUpdate | None) -> tuple[list[tuple[str | None, int]], list[str | None]]:
     assert update is not None
     renewed = [(renewal.relay_id, renewal.remaining_ms) for renewal in update.renewals]
-    return renewed, [departed.relay_id for departed in update.deregistrations]
+    return renewed, [each.relay_id for each in update.deregistrations]
 
 
-def test_the_latest_renewal_holds_wherever_it_was_made(replica: Replica) -> None:
+def test_the_latest_write_wins_whatever_its_origin(replica: Replica) -> None:
     replica.put(registration("a", "r1"), T0_MS)
-    assert told(replica.apply_remote([write("r2", T0_MS - 1)], T0_MS)) == ([], [])
-    assert told(replica.apply_remote([write("r2", T0_MS + 1_000)], T0_MS + 2_000)) == ([("r2", LEASE_MS - 1_000)], [])
+    assert sent(replica.apply_remote([write("r2", T0_MS - 1)], T0_MS)) == ([], [])
+    assert sent(replica.apply_remote([write("r2", T0_MS + 1_000)], T0_MS + 2_000)) == (
+        [("r2", LEASE_MS - 1_000)],
+        [],
+    )
 
 
-def test_a_leaving_beats_an_earlier_claim_that_is_heard_later(replica: Replica) -> None:
-    assert told(replica.apply_remote([tombstone("r", T0_MS, T0_MS - 1_000)], T0_MS)) == ([], [])
-    assert told(replica.apply_remote([write("r", T0_MS + 50)], T0_MS + 100)) == ([], [])
-    assert told(replica.apply_remote([write("r", T0_MS + 60, again=True)], T0_MS + 100)) == ([("r", LEASE_MS - 40)], [])
+def test_a_tombstone_supersedes_an_earlier_write_that_arrives_later(replica: Replica) -> None:
+    assert sent(replica.apply_remote([tombstone("r", T0_MS, T0_MS - 1_000)], T0_MS)) == ([], [])
+    assert sent(replica.apply_remote([write("r", T0_MS + 50)], T0_MS + 100)) == ([], [])
+    assert sent(replica.apply_remote([write("r", T0_MS + 60, readmitted=True)], T0_MS + 100)) == (
+        [("r", LEASE_MS - 40)],
+        [],
+    )
 
 
-def test_a_leaving_heard_ends_the_pool_and_bars_its_relay_here_too(replica: Replica) -> None:
+def test_a_tombstone_of_a_peer_ends_the_pool_and_refuses_its_relay_here_too(replica: Replica) -> None:
     replica.put(registration("a", "r"), T0_MS)
-    assert told(replica.apply_remote([tombstone("r", T0_MS + 1_000, T0_MS)], T0_MS + 1_100)) == ([], ["r"])
+    assert sent(replica.apply_remote([tombstone("r", T0_MS + 1_000, T0_MS)], T0_MS + 1_100)) == ([], ["r"])
     with pytest.raises(RelayDeregistered):
         replica.put(registration("a", "r"), T0_MS + 2_000)
     assert replica.log.write_of(key()) is None
     replica.put(registration("a", "r2"), T0_MS + 2_000)
     replica.put(registration("a", "r"), T0_MS + 2_000)
-    [again] = replica.log.since(0, T0_MS + 2_000)
+    [again] = delta_entries(replica.log, 0, T0_MS + 2_000)
     assert getattr(again, "readmitted", False)
 
 
-def test_l5_what_was_renewed_within_a_pause_has_its_whole_lease_here_and_only_here(replica: Replica) -> None:
+def test_l5_a_write_of_within_a_pause_has_its_whole_lease_here_and_only_here(replica: Replica) -> None:
     replica.paused(T0_MS, 20_000)
-    assert told(replica.apply_remote([write("r", T0_MS - 13_000)], T0_MS)) == ([("r", LEASE_MS)], [])
-    [passed_on] = replica.snapshot(T0_MS)
+    assert sent(replica.apply_remote([write("r", T0_MS - 13_000)], T0_MS)) == ([("r", LEASE_MS)], [])
+    [passed_on] = snapshot_entries(replica, T0_MS)
     assert getattr(passed_on, "remaining_ms", 0) == LEASE_MS - 13_000
 
 
@@ -92,34 +101,55 @@ def test_records_are_bounded(replica: Replica, monkeypatch: pytest.MonkeyPatch) 
     assert len(replica) == 3
 
 
-def test_a_pool_that_lives_on_because_of_a_pause_is_not_forgotten(replica: Replica) -> None:
+def test_a_pool_that_lives_on_because_of_a_pause_is_not_evicted(replica: Replica) -> None:
     replica.put(registration("a", "r"), T0_MS)
     replica.paused(T0_MS + 60_000, 60_000)
     replica.evict(T0_MS + 60_000)
     assert replica.deregister(deregistration("a", "r"), T0_MS + 60_000) is not None
 
 
-def test_leaving_what_is_not_known_does_nothing(replica: Replica) -> None:
+def test_a_deregistration_of_an_unknown_pool_does_nothing(replica: Replica) -> None:
     assert replica.deregister(deregistration("a"), T0_MS) is None
     assert replica.log.seq == 0
 
 
-def test_the_journal_forgets_what_is_over(replica: Replica) -> None:
+def test_the_log_evicts_what_is_over(replica: Replica) -> None:
     replica.put(registration("a", "r"), T0_MS)
     replica.put(registration("b", "r"), T0_MS)
     replica.deregister(deregistration("b", "r"), T0_MS)
     assert len(replica.log) == 2
-    assert len(replica.log.since(0, T0_MS)) == 2
-    assert replica.log.since(0, T0_MS + LEASE_MS + GRACE_MS) == ()
+    assert len(delta_entries(replica.log, 0, T0_MS)) == 2
+    assert delta_entries(replica.log, 0, T0_MS + LEASE_MS + GRACE_MS) == ()
     replica.log.evict(T0_MS + LEASE_MS - 1)
     assert len(replica.log) == 2
     replica.log.evict(T0_MS + LEASE_MS + GRACE_MS)
     assert len(replica.log) == 0
 
 
-def test_relays_of_one_pool_are_remembered_up_to_a_number(replica: Replica) -> None:
+def test_the_relays_of_one_register_are_bounded(replica: Replica) -> None:
     relays = [f"r{n}" for n in range(2 * RELAYS_LIMIT)]
     replica.apply_remote([write(relay, T0_MS + n) for n, relay in enumerate(relays)], T0_MS + 100)
     replica.apply_remote([tombstone(relay, T0_MS + n, T0_MS + n) for n, relay in enumerate(relays)], T0_MS + 100)
-    kept = list(replica.snapshot(T0_MS + 100))
+    kept = snapshot_entries(replica, T0_MS + 100)
     assert len(kept) == RELAYS_LIMIT
+
+
+def test_an_entry_with_a_long_lease_does_not_keep_later_ones_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "EVICT_BATCH", 1)
+    log = ReplicationLog()
+    for name, lease_ms in (("long", 1_000_000), ("short", 1_000), ("shorter", 500)):
+        log.record_write(Write(registration(name, "r"), lease_ms, 0, "me"))
+    for _ in range(4):
+        log.evict(2_000)
+    assert len(log) == 1
+    assert log.write_of(registration("long").key) is not None
+
+
+def test_l5_lease_time_stands_still_in_a_pause() -> None:
+    pauses = PauseLog()
+    pauses.record(20_000, 5_000)
+    pauses.record(25_000, 0)
+    assert pauses.elapsed_ms(10_000, 30_000) == 15_000
+    assert pauses.elapsed_ms(17_000, 18_000) == 0
+    assert pauses.elapsed_ms(17_000, 21_000) == 1_000
+    assert pauses.elapsed_ms(20_000, 21_000) == 1_000

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Generic, TypeVar
 
 from poolmuster.ports.clock import Clock
-from poolmuster.replication.log import LogEntry, message_of
+from poolmuster.replication.log import LogEntry
 from poolmuster.replication.messages import Delta, Deregistered, Entry, Registered, Snapshot, SyncSummary
 from poolmuster.replication.replica import ReplicatedPool
 from poolmuster.sources.peers.codec import BYTES_A_LINE, REGISTERED_WORK, WORK_A_LINE, encode
@@ -169,7 +169,7 @@ class Exporter:
         line: DeltaBuilder[Entry] = DeltaBuilder()
         looked_up_to = min(len(places), position + ENTRIES_A_LINE)
         while position < looked_up_to and not line.is_full:
-            if (entry := message_of(places[position][1], after, now_ms)) is not None:
+            if (entry := places[position][1].message(after, now_ms)) is not None:
                 line.add(entry)
             position += 1
         return tuple(line.entries), position

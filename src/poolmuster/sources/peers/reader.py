@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import msgspec
 
 from poolmuster.ports.clock import Clock
-from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
-from poolmuster.replication.delay import DelayEstimator
+from poolmuster.replication.decoder import DelayEstimator, DeltaDecoder, OutOfSync, decode_snapshot
 from poolmuster.replication.lww import Tombstone, Write
 from poolmuster.replication.messages import Delta, SyncSummary
 from poolmuster.sources.peers.codec import decode_delta, decode_snapshot_line, lines_of
