@@ -1,4 +1,4 @@
-"""A cluster of instances that share registrations, disturbed in every way (`tests.support.peer_world`)."""
+"""A cluster of instances that share registrations, with every fault (`tests.support.peer_world`)."""
 
 from collections.abc import Callable
 
@@ -15,24 +15,24 @@ RULE = first_rule if variable("PEERS_RULE") == "first" else membership
 """``POOLMUSTER_PEERS_RULE=first`` shows where the rule errs that comes to mind first."""
 
 LENGTH = 14
-"""How often something happens in a run."""
+"""The number of disturbances in a run."""
 
 
 def _restart(world: World, host: Host) -> None:
     world.kill(host)
-    world.run(world.chance.choice([300, 2_000, 6_000, 20_000]))
+    world.run(world.rng.choice([300, 2_000, 6_000, 20_000]))
     start(world, host)
 
 
 def _stop(world: World, host: Host) -> None:
     world.stop(host)
-    world.run(world.chance.choice([800, 4_000, 12_000, 40_000]))
+    world.run(world.rng.choice([800, 4_000, 12_000, 40_000]))
     host.go_on()
 
 
 def _cut(world: World, host: Host) -> None:
-    other = world.chance.choice([each for each in world.hosts if each is not host])
-    world.cut(host, other, both=world.chance.random() < 0.6)
+    other = world.rng.choice([each for each in world.hosts if each is not host])
+    world.cut(host, other, both=world.rng.random() < 0.6)
 
 
 def _split(world: World, host: Host) -> None:
@@ -46,38 +46,38 @@ def _heal(world: World, host: Host) -> None:
 
 
 def _deregister(world: World, host: Host) -> None:
-    chance = world.chance
-    relay = chance.choice(world.relays)
-    relay.leave()
+    rng = world.rng
+    relay = rng.choice(world.relays)
+    relay.terminate()
     world.relays.remove(relay)
-    if chance.random() < 0.7:
-        world.run(chance.choice([100, 1_000, 5_000]))
-        Relay(world, relay.name, hops=chance.random() < 0.5)
+    if rng.random() < 0.7:
+        world.run(rng.choice([100, 1_000, 5_000]))
+        Relay(world, relay.name, hops=rng.random() < 0.5)
 
 
 def _kill_relay(world: World, host: Host) -> None:
-    relay = world.chance.choice(world.relays)
+    relay = world.rng.choice(world.relays)
     relay.kill()
     world.relays.remove(relay)
-    Relay(world, world.chance.choice([relay.name, f"{relay.name}x"]), hops=world.chance.random() < 0.5)
+    Relay(world, world.rng.choice([relay.name, f"{relay.name}x"]), hops=world.rng.random() < 0.5)
 
 
 def _change_facts(world: World, host: Host) -> None:
-    world.chance.choice(world.relays).weight += 1
+    world.rng.choice(world.relays).weight += 1
 
 
 def _change_address(world: World, host: Host) -> None:
-    chance = world.chance
+    rng = world.rng
     world.unname(host)
-    world.run(chance.choice([500, 5_000, 20_000]))
+    world.run(rng.choice([500, 5_000, 20_000]))
     world.kill(host)
-    host.address = f"10.0.{chance.randrange(256)}.{chance.randrange(256)}"
+    host.address = f"10.0.{rng.randrange(256)}.{rng.randrange(256)}"
     start(world, host)
 
 
 def _hold_streams(world: World, host: Host) -> None:
     for link in world.links:
-        if link.stream and world.chance.random() < 0.3:
+        if link.stream and world.rng.random() < 0.3:
             world.hold(link, 20_000)
 
 
@@ -86,20 +86,20 @@ def _toggle_dns(world: World, host: Host) -> None:
 
 
 def _end_in_a_split(world: World, host: Host) -> None:
-    """One is cut off from some, and dies or starts again shortly before the split heals, or after."""
-    chance = world.chance
+    """One instance is cut off from some, and dies or restarts shortly before the split heals, or after."""
+    rng = world.rng
     for each in world.hosts:
-        if each is not host and chance.random() < 0.8:
-            world.cut(host, each, both=chance.random() < 0.8)
-    world.run(chance.choice([500, 3_000, 9_000, 14_000, 25_000]))
+        if each is not host and rng.random() < 0.8:
+            world.cut(host, each, both=rng.random() < 0.8)
+    world.run(rng.choice([500, 3_000, 9_000, 14_000, 25_000]))
     for n in range(3):
         Relay(world, f"split{world.now_ms}.{n}", hops=False)
-    world.run(chance.choice([3_000, 6_000, 12_000]))
+    world.run(rng.choice([3_000, 6_000, 12_000]))
     world.kill(host)
-    if chance.random() < 0.6:
-        world.run(chance.choice([100, 1_000, 4_000]))
+    if rng.random() < 0.6:
+        world.run(rng.choice([100, 1_000, 4_000]))
         start(world, host)
-    world.run(chance.choice([0, 300, 2_500]))
+    world.run(rng.choice([0, 300, 2_500]))
     world.heal()
 
 
@@ -124,13 +124,13 @@ DISTURBANCES: list[Callable[[World, Host], None]] = [
 def start(world: World, host: Host) -> Instance | None:
     if host.instance is not None:
         return None
-    return world.start(host, polls=world.chance.random() < 0.3, careless=world.chance.random() < 0.3)
+    return world.start(host, polls=world.rng.random() < 0.3, careless=world.rng.random() < 0.3)
 
 
 def settle(world: World) -> None:
     """The faults end."""
     world.heal()
-    world.let_go()
+    world.release()
     world.dns_works = True
     for host in world.hosts:
         start(world, host)
@@ -146,15 +146,15 @@ def test_a_cluster_is_never_complete_without_a_live_pool_and_never_stuck(seed: i
         Relay(world, f"p{n}", hops=n % 2 == 0)
     for host in world.hosts:
         start(world, host)
-        world.run(world.chance.choice([0, 0, 1_000, 8_000]))
-    world.run(world.chance.choice([2_000, 25_000]))
+        world.run(world.rng.choice([0, 0, 1_000, 8_000]))
+    world.run(world.rng.choice([2_000, 25_000]))
     for _ in range(LENGTH):
-        world.chance.choice(DISTURBANCES)(world, world.chance.choice(world.hosts))
-        Relay(world, f"new{world.now_ms}", hops=world.chance.random() < 0.5)
-        world.run(world.chance.choice([200, 1_000, 3_000, 10_000, 18_000]))
+        world.rng.choice(DISTURBANCES)(world, world.rng.choice(world.hosts))
+        Relay(world, f"new{world.now_ms}", hops=world.rng.random() < 0.5)
+        world.run(world.rng.choice([200, 1_000, 3_000, 10_000, 18_000]))
     settle(world)
     world.run(LEASE_MS + 3_000)
-    assert {each.boot_id: why for each in world.instances() if (why := each.troubles)} == {}
+    assert {each.boot_id: problems for each in world.instances() if (problems := each.problems)} == {}
     lists = {instance.boot_id: instance.pools for instance in world.instances()}
     assert len(set(lists.values())) == 1, lists
     assert world.must_be_listed()

@@ -1,4 +1,4 @@
-"""What happens to a cluster in each failure, told one at a time; the simulation mixes them."""
+"""What happens to a cluster in each failure, one failure a test; the simulation mixes them."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_all_that_start_at_once_are_complete_after_one_lease_and_not_before(poll
 
 @pytest.mark.parametrize("polls", [False, True])
 @pytest.mark.parametrize("down_ms", [100, 1_000, 8_000])
-def test_one_that_restarts_is_complete_at_once_with_every_pool_its_own_former_ones_included(
+def test_an_instance_that_restarts_is_complete_at_once_with_every_pool_its_own_former_ones_included(
     polls: bool, down_ms: int
 ) -> None:
     world = cluster(polls=polls)
@@ -91,18 +91,20 @@ def test_all_that_restart_at_once_are_complete_after_one_lease_and_not_before() 
 
 
 @pytest.mark.parametrize("polls", [False, True])
-def test_one_that_is_killed_and_stays_in_the_name_is_named_at_once_and_not_counted_after_a_lease(polls: bool) -> None:
+def test_a_killed_instance_that_stays_in_the_name_shows_at_once_and_does_not_count_after_a_lease(
+    polls: bool,
+) -> None:
     world = cluster(polls=polls)
     world.kill(world.hosts[0])
     world.run(ANSWER_MS)
     for host in world.hosts[1:]:
-        assert instance(host).troubles == [f"10.0.0.0: {SourceReason.UNREACHABLE}"]
+        assert instance(host).problems == [f"10.0.0.0: {SourceReason.UNREACHABLE}"]
     world.run(LEASE_MS)
     assert all(each.complete for each in world.instances())
     assert len(names(instance(world.hosts[1]))) == 6
 
 
-def test_one_whose_machine_is_gone_counts_until_it_has_left_the_name_for_a_lease() -> None:
+def test_an_instance_whose_machine_is_gone_counts_until_it_has_left_the_name_for_a_lease() -> None:
     world = cluster()
     world.kill(world.hosts[0])
     world.hosts[0].there = False
@@ -115,7 +117,7 @@ def test_one_whose_machine_is_gone_counts_until_it_has_left_the_name_for_a_lease
     assert instance(world.hosts[1]).complete
 
 
-def test_one_that_leaves_the_name_and_ends_in_good_order_is_not_missed() -> None:
+def test_an_instance_that_leaves_the_name_before_it_stops_makes_no_list_incomplete() -> None:
     world = cluster()
     world.unname(world.hosts[0])
     world.run(AT_ONCE_MS)
@@ -125,7 +127,7 @@ def test_one_that_leaves_the_name_and_ends_in_good_order_is_not_missed() -> None
         assert all(each.complete for each in world.instances())
 
 
-def test_one_that_dies_over_and_over_does_not_keep_the_others_incomplete() -> None:
+def test_an_instance_that_dies_over_and_over_does_not_keep_the_others_incomplete() -> None:
     world = cluster()
     for turn in range(20):
         world.kill(world.hosts[0])
@@ -139,11 +141,11 @@ def test_one_that_dies_over_and_over_does_not_keep_the_others_incomplete() -> No
 
 
 @pytest.mark.parametrize("stopped_ms", [5_000, 12_000, 60_000])
-def test_one_that_was_stopped_is_complete_at_once_when_it_goes_on(stopped_ms: int) -> None:
+def test_an_instance_that_was_stopped_is_complete_at_once_when_it_goes_on(stopped_ms: int) -> None:
     world = cluster()
     world.stop(world.hosts[0])
     world.run(ANSWER_MS + 500)
-    assert instance(world.hosts[1]).troubles == [f"10.0.0.0: {SourceReason.TIMEOUT}"]
+    assert instance(world.hosts[1]).problems == [f"10.0.0.0: {SourceReason.TIMEOUT}"]
     world.run(stopped_ms)
     world.hosts[0].go_on()
     world.run(AT_ONCE_MS)
@@ -158,7 +160,7 @@ def test_after_a_split_no_pool_comes_back_none_is_lost_and_both_sides_are_comple
     assert not any(instance(host).complete for host in (world.hosts[0], world.hosts[1]))
     world.run(2 * LEASE_MS)
     for relay in world.relays[:2]:
-        relay.leave()
+        relay.terminate()
     world.run(3_000)
     world.heal()
     world.run(AT_ONCE_MS)
@@ -184,7 +186,7 @@ def test_a_successor_on_one_side_of_a_split_stays_when_its_predecessor_leaves_on
     world.run(1_000)
     world.put(instance(new), "p", "r2", 1)
     world.run(1_000)
-    world.leave(instance(old), "p", "r1")
+    world.deregister(instance(old), "p", "r1")
     world.run(500)
     assert names(instance(old)) == set()
     world.heal()
@@ -201,16 +203,16 @@ def test_a_stream_that_is_20_s_late_does_not_lengthen_a_lease() -> None:
         if link.client is instance(second) and link.server is first:
             world.hold(link, 8_000)
     world.put(instance(first), "p", "r", 1)
-    taken_ms = world.now_ms
+    accepted_ms = world.now_ms
     world.run(7_000)
     assert names(instance(second)) == set()
     world.run(2_000)
     assert names(instance(second)) == {"p"}
-    world.run(taken_ms + LEASE_MS + 300 - world.now_ms)
+    world.run(accepted_ms + LEASE_MS + 300 - world.now_ms)
     assert names(instance(second)) == set()
 
 
-def test_an_address_behind_which_several_answer_is_named_as_a_load_balancer() -> None:
+def test_an_address_behind_which_several_answer_shows_as_a_load_balancer() -> None:
     world = World(1, 2)
     for host in world.hosts:
         world.start(host, polls=True)
@@ -218,7 +220,7 @@ def test_an_address_behind_which_several_answer_is_named_as_a_load_balancer() ->
     world.balanced["10.9.9.9"] = world.hosts
     world.run(2 * LEASE_MS)
     for each in world.instances():
-        assert each.troubles == [f"10.9.9.9: {SourceReason.LOAD_BALANCER}"]
+        assert each.problems == [f"10.9.9.9: {SourceReason.LOAD_BALANCER}"]
     world.named = {host.address for host in world.hosts}
     world.run(LEASE_MS + AT_ONCE_MS)
     assert all(each.complete for each in world.instances())
@@ -240,7 +242,7 @@ def _moved_during_a_split(world: World) -> None:
     world.run(100)
 
 
-def test_a_restart_just_before_a_split_heals_leaves_doubt_for_one_lease() -> None:
+def test_a_restart_just_before_a_split_heals_leaves_a_sync_gap_for_one_lease() -> None:
     world = World(1, 2)
     _moved_during_a_split(world)
     world.start(world.hosts[0])
@@ -251,7 +253,7 @@ def test_a_restart_just_before_a_split_heals_leaves_doubt_for_one_lease() -> Non
     assert all(each.complete for each in world.instances())
 
 
-def test_a_crash_just_before_a_split_heals_leaves_doubt_for_one_lease_from_the_first_refusal() -> None:
+def test_a_crash_just_before_a_split_heals_leaves_a_sync_gap_for_one_lease_from_the_first_refusal() -> None:
     world = World(1, 2)
     _moved_during_a_split(world)
     world.heal()
@@ -261,27 +263,26 @@ def test_a_crash_just_before_a_split_heals_leaves_doubt_for_one_lease_from_the_f
     assert instance(world.hosts[1]).complete
 
 
-def test_a_third_that_heard_all_along_ends_the_doubt_at_once() -> None:
+def test_a_third_instance_that_read_it_all_along_ends_the_sync_gap_at_once() -> None:
     world = World(1, 3)
     world.start(world.hosts[2])
-    _moved = world.hosts
     for host in world.hosts[:2]:
         world.start(host)
     world.run(LEASE_MS + AT_ONCE_MS)
-    world.cut(_moved[0], _moved[1])
+    world.cut(world.hosts[0], world.hosts[1])
     world.run(1_000)
-    world.put(instance(_moved[0]), "p", "r", 1)
+    world.put(instance(world.hosts[0]), "p", "r", 1)
     world.run(6_000)
-    world.kill(_moved[0])
+    world.kill(world.hosts[0])
     world.run(100)
-    world.start(_moved[0])
+    world.start(world.hosts[0])
     world.heal()
     world.run(AT_ONCE_MS)
     assert all(each.complete for each in world.instances())
     assert [names(each) for each in world.instances()] == [{"p"}] * 3
 
 
-def test_the_rule_without_accounts_errs_at_a_restart_just_before_a_split_heals() -> None:
+def test_the_first_rule_errs_at_a_restart_just_before_a_split_heals() -> None:
     world = World(1, 2, first_rule)
     _moved_during_a_split(world)
     world.start(world.hosts[0])
@@ -290,7 +291,7 @@ def test_the_rule_without_accounts_errs_at_a_restart_just_before_a_split_heals()
         world.run(AT_ONCE_MS)
 
 
-def test_the_rule_without_accounts_errs_at_a_crash_just_before_a_split_heals() -> None:
+def test_the_first_rule_errs_at_a_crash_just_before_a_split_heals() -> None:
     world = World(1, 2, first_rule)
     _moved_during_a_split(world)
     world.run(6_000)
@@ -299,8 +300,8 @@ def test_the_rule_without_accounts_errs_at_a_crash_just_before_a_split_heals() -
         world.run(AT_ONCE_MS)
 
 
-def _heard_last_two_seconds_ago(world: World) -> None:
-    """Two of three have run for a while; one is cut off, and took a registration since."""
+def _last_read_two_seconds_ago(world: World) -> None:
+    """Two of three have run for a while; one is cut off, and accepted a registration since."""
     first, second, _ = world.hosts
     for host in (first, second):
         world.start(host)
@@ -312,10 +313,10 @@ def _heard_last_two_seconds_ago(world: World) -> None:
     world.run(1_900)
 
 
-def test_what_a_peer_has_not_heard_for_two_seconds_is_doubted_by_whom_it_vouches_for() -> None:
-    """The third starts, is told that all is known, and finds another occupant than the second last heard."""
+def test_a_member_that_a_trusted_peer_last_read_two_seconds_ago_gets_a_sync_gap() -> None:
+    """The third starts, trusts the second, and finds another occupant than the second last read."""
     world = World(1, 3)
-    _heard_last_two_seconds_ago(world)
+    _last_read_two_seconds_ago(world)
     first, _, third = world.hosts
     world.start(third)
     world.run(700)
@@ -330,9 +331,9 @@ def test_what_a_peer_has_not_heard_for_two_seconds_is_doubted_by_whom_it_vouches
     assert all(each.complete for each in world.instances())
 
 
-def test_so_it_is_where_it_had_read_that_occupant_before_it_was_vouched_for() -> None:
+def test_so_it_does_where_that_occupant_was_read_before_the_sync_state_was_adopted() -> None:
     world = World(1, 3)
-    _heard_last_two_seconds_ago(world)
+    _last_read_two_seconds_ago(world)
     first, second, third = world.hosts
     world.kill(first)
     world.run(100)
@@ -349,17 +350,17 @@ def test_so_it_is_where_it_had_read_that_occupant_before_it_was_vouched_for() ->
     assert all(each.complete for each in world.instances())
 
 
-def test_a_name_that_cannot_be_read_is_named_and_complete_again_once_it_can() -> None:
+def test_a_name_that_cannot_be_resolved_shows_and_the_list_is_complete_again_once_it_can() -> None:
     world = cluster()
     world.dns_works = False
     world.run(ANSWER_MS + AT_ONCE_MS)
-    assert instance(world.hosts[0]).troubles == [f"peers.test: {SourceReason.DNS_FAILED}"]
+    assert instance(world.hosts[0]).problems == [f"peers.test: {SourceReason.DNS_FAILED}"]
     world.dns_works = True
     world.run(AT_ONCE_MS)
     assert all(each.complete for each in world.instances())
 
 
-def test_an_instance_that_comes_and_goes_while_the_name_cannot_be_read_is_waited_for() -> None:
+def test_an_instance_that_comes_and_goes_while_the_name_cannot_be_resolved_is_waited_for() -> None:
     world = cluster(3)
     world.unname(world.hosts[2])
     world.kill(world.hosts[2])
@@ -382,7 +383,7 @@ def test_an_instance_that_comes_and_goes_while_the_name_cannot_be_read_is_waited
     assert all(each.complete for each in world.instances())
 
 
-def test_the_rule_without_accounts_sticks_where_one_dies_over_and_over() -> None:
+def test_the_first_rule_never_completes_where_one_instance_dies_over_and_over() -> None:
     world = World(1, 3, first_rule)
     for host in world.hosts:
         world.start(host)

@@ -22,11 +22,11 @@ from tests.support.registrations import deregistration, registration
 TICK_MS = 100
 HEARTBEAT_MS = 5_000
 HOUR_MS = 3_600_000
-TOLD_MS = 3_500
-"""How old a registration must be before a list that calls itself complete is held to it: an answer may be 3 s old."""
+VISIBLE_AFTER_MS = 3_500
+"""The age from which a registration must be in every list that calls itself complete: a message may be 3 s old."""
 
-UNHEARD_MS = GAP_MS + 500
-"""What was taken so shortly before its instance died, or left the name, may be unheard.
+UNREAD_MS = GAP_MS + 500
+"""A registration that was accepted so shortly before its instance died, or left the name, may be lost.
 The next heartbeat makes up for it."""
 
 
@@ -36,8 +36,8 @@ class Host:
     def __init__(self, world: "World", name: str, address: str) -> None:
         self._world = world
         self.name, self.address = name, address
-        self._offset_ms = world.chance.randrange(-20, 20) * HOUR_MS + world.chance.randrange(1000)
-        self._drift = world.chance.uniform(-2e-4, 2e-4)
+        self._offset_ms = world.rng.randrange(-20, 20) * HOUR_MS + world.rng.randrange(1000)
+        self._drift = world.rng.uniform(-2e-4, 2e-4)
         self.instance: Instance | None = None
         self.there = True
         """Whether the machine is there to refuse a connection."""
@@ -48,7 +48,7 @@ class Host:
         return 100 * HOUR_MS + self._offset_ms + int(self._world.now_ms * (1 + self._drift))
 
     def run(self, what: Callable[[], None]) -> None:
-        """Do something in its process, once it is not stopped."""
+        """Do something in its process, once that is not stopped."""
         if self.stopped:
             self._inbox.append(what)
         else:
@@ -64,14 +64,14 @@ class Host:
 class Link:
     """One connection from an instance to an address."""
 
-    def __init__(self, world: "World", client: Instance, address: str, *, stream: bool, whole: bool) -> None:
-        self._world, self.client, self.address, self.stream, self.whole = world, client, address, stream, whole
+    def __init__(self, world: "World", client: Instance, address: str, *, stream: bool, snapshot: bool) -> None:
+        self._world, self.client, self.address, self.stream, self.snapshot = world, client, address, stream, snapshot
         self.opened_ms = client.now_ms()
-        self.heard_ms: int | None = None
-        self.transit = DelayEstimator()
+        self.received_ms: int | None = None
+        self.delay = DelayEstimator()
         self.server: Host | None = None
-        feed = client.feeds.get(address)
-        self.after_boot, self.after = (feed.boot_id, feed.seq) if feed is not None else ("", 0)
+        decoder = client.decoders.get(address)
+        self.after_boot, self.after = (decoder.boot_id, decoder.seq) if decoder is not None else ("", 0)
         self.closed = False
         self.sent_seq = 0
         self.sent_ms = 0
@@ -79,7 +79,7 @@ class Link:
         self.held_until_ms = 0
 
     def send(self, message: bytes) -> None:
-        self._queue(lambda: self.client.heard(self, message))
+        self._queue(lambda: self.client.receive(self, message))
 
     def end(self) -> None:
         self._queue(lambda: self.client.ended(self))
@@ -107,8 +107,8 @@ class Link:
             what()
 
 
-class Taken(msgspec.Struct):
-    """One registration that an instance took."""
+class Accepted(msgspec.Struct):
+    """One registration that an instance accepted."""
 
     at_ms: int
     instance: Instance
@@ -116,11 +116,11 @@ class Taken(msgspec.Struct):
 
 
 class World:
-    """Everything there is."""
+    """The instances, the relays, and the network between them."""
 
     def __init__(self, seed: int, hosts: int = 3, rule: Callable[[str, int], Membership] = membership) -> None:
         self.rule = rule
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.now_ms = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -130,13 +130,14 @@ class World:
         self.dns_works = True
         self.balanced: dict[str, list[Host]] = {}
         self.hosts = [Host(self, f"h{n}", f"10.0.0.{n}") for n in range(hosts)]
-        self.taken: dict[str, list[Taken]] = {}
-        self.departed: dict[str, list[tuple[int, str]]] = {}
+        self.accepted: dict[str, list[Accepted]] = {}
+        self.deregistered: dict[str, list[tuple[int, str]]] = {}
         self.ended_ms: dict[str, int] = {}
         self.links: list[Link] = []
         self.slowest_ms = 40
         self.relays: list[Relay] = []
-        self.complete_ms: dict[str, int] = {}
+        self.reached: list[Instance] = []
+        """The instances that the present event reached: their invariants are checked after it."""
 
     # Time.
 
@@ -144,20 +145,27 @@ class World:
         heapq.heappush(self._events, (at_ms, next(self._order), what))
 
     def run(self, for_ms: int) -> None:
-        """Let time pass, with a look at everything every tick."""
+        """Let time pass. Invariants are checked after every event, the lists at every tick."""
         for _ in range(for_ms // TICK_MS):
             end_ms = self.now_ms + TICK_MS
             while self._events and self._events[0][0] <= end_ms:
                 at_ms, _, what = heapq.heappop(self._events)
                 self.now_ms = max(self.now_ms, at_ms)
                 what()
+                self._check_invariants()
             self.now_ms = end_ms
             for instance in self.instances():
-                instance.host.run(instance.tick) if not instance.host.stopped else None
+                instance.tick()
+                self._check_invariants()
             self.check()
 
+    def _check_invariants(self) -> None:
+        for instance in self.reached:
+            instance.check_invariants()
+        self.reached.clear()
+
     def delay_ms(self) -> int:
-        return self.chance.randint(1, self.slowest_ms)
+        return self.rng.randint(1, self.slowest_ms)
 
     # Machines and processes.
 
@@ -195,10 +203,10 @@ class World:
         self.cuts.clear()
 
     def hold(self, link: Link, for_ms: int) -> None:
-        """What is said on this connection arrives that much later."""
+        """What is sent on this connection arrives that much later."""
         link.held_until_ms = self.now_ms + for_ms
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         for link in self.links:
             link.held_until_ms = 0
 
@@ -210,11 +218,11 @@ class World:
 
     # The network.
 
-    def connect(self, client: Instance, address: str, *, stream: bool, whole: bool) -> Link:
-        link = Link(self, client, address, stream=stream, whole=whole)
+    def connect(self, client: Instance, address: str, *, stream: bool, snapshot: bool) -> Link:
+        link = Link(self, client, address, stream=stream, snapshot=snapshot)
         host = next((host for host in self.hosts if host.address == address), None)
         if address in self.balanced:
-            host = self.chance.choice(self.balanced[address])
+            host = self.rng.choice(self.balanced[address])
         self.links = [each for each in self.links if not each.closed]
         self.links.append(link)
         if host is not None:
@@ -223,7 +231,7 @@ class World:
         return link
 
     def _arrive(self, link: Link, host: Host) -> None:
-        """A connection arrives: it is taken, refused, or nothing happens. TCP tries again while a cut lasts."""
+        """A connection arrives: it is accepted, refused, or nothing happens. TCP tries again while a cut lasts."""
         if link.closed or not host.there:
             return
         names = link.client.host.name, host.name
@@ -237,53 +245,52 @@ class World:
                 ),
             )
         else:
-            host.run(lambda: instance.asked(link) if instance.alive and not link.closed else None)
+            host.run(lambda: instance.serve(link) if instance.alive and not link.closed else None)
 
     # The truth.
 
     def put(self, instance: Instance, name: str, relay_id: str, weight: int) -> bool:
-        """A relay registers. Returns whether it was let in."""
+        """A relay registers. Returns whether the instance accepts it."""
         try:
             instance.put(registration(name, relay_id, weight=weight))
         except RelayDeregistered:
             return False
-        self.taken.setdefault(name, []).append(Taken(self.now_ms, instance, relay_id))
+        self.accepted.setdefault(name, []).append(Accepted(self.now_ms, instance, relay_id))
         return True
 
-    def leave(self, instance: Instance, name: str, relay_id: str) -> None:
-        if instance.leave(deregistration(name, relay_id)):
-            self.departed.setdefault(name, []).append((self.now_ms, relay_id))
+    def deregister(self, instance: Instance, name: str, relay_id: str) -> None:
+        if instance.deregister(deregistration(name, relay_id)):
+            self.deregistered.setdefault(name, []).append((self.now_ms, relay_id))
 
     def check(self) -> None:
         for instance in self.instances():
             listed = {pool_key.dgd_name for pool_key in instance.leases._leases}
             if instance.complete:
-                self.complete_ms[instance.boot_id] = self.complete_ms.get(instance.boot_id, 0) + TICK_MS
                 missing = self.must_be_listed() - listed
                 assert not missing, f"{self.now_ms}: {instance.boot_id} is complete without {sorted(missing)}"
             for name in listed:
                 self._check_not_dead(instance, name)
 
     def must_be_listed(self) -> set[str]:
-        return {name for name in self.taken if any(self._counts(name, taken) for taken in self._recent(name))}
+        return {name for name in self.accepted if any(self._is_due(name, each) for each in self._recent(name))}
 
-    def _recent(self, name: str) -> Iterator[Taken]:
-        for taken in reversed(self.taken[name]):
-            if taken.at_ms <= self.now_ms - LEASE_MS + TOLD_MS:
+    def _recent(self, name: str) -> Iterator[Accepted]:
+        for accepted in reversed(self.accepted[name]):
+            if accepted.at_ms <= self.now_ms - LEASE_MS + VISIBLE_AFTER_MS:
                 return
-            yield taken
+            yield accepted
 
-    def _counts(self, name: str, taken: Taken) -> bool:
-        if taken.at_ms > self.now_ms - TOLD_MS:
+    def _is_due(self, name: str, accepted: Accepted) -> bool:
+        if accepted.at_ms > self.now_ms - VISIBLE_AFTER_MS:
             return False
-        ended_ms = self.ended_ms.get(taken.instance.boot_id)
-        if ended_ms is not None and ended_ms - taken.at_ms < UNHEARD_MS:
+        ended_ms = self.ended_ms.get(accepted.instance.boot_id)
+        if ended_ms is not None and ended_ms - accepted.at_ms < UNREAD_MS:
             return False
-        return not any(at_ms >= taken.at_ms for at_ms, _ in self.departed.get(name, []))
+        return not any(at_ms >= accepted.at_ms for at_ms, _ in self.deregistered.get(name, []))
 
     def _check_not_dead(self, instance: Instance, name: str) -> None:
         """A pool stays one lease after its last renewal, pauses of this process left out."""
-        last_ms = self.taken[name][-1].at_ms
+        last_ms = self.accepted[name][-1].at_ms
         paused_ms = sum(length_ms for ended_ms, length_ms in instance.pauses if ended_ms + length_ms > last_ms)
         silent_ms = self.now_ms - last_ms - paused_ms
         assert silent_ms <= LEASE_MS + TICK_MS + 3 * self.slowest_ms + 100, (
@@ -292,7 +299,7 @@ class World:
 
 
 class Relay:
-    """What speaks for one pool: at every heartbeat with the same instance, or with any."""
+    """Registers one pool, at every heartbeat with the same instance or with any."""
 
     def __init__(self, world: World, name: str, *, hops: bool) -> None:
         self._world, self.name, self._hops = world, name, hops
@@ -302,27 +309,27 @@ class Relay:
         self.active = True
         self._busy = False
         world.relays.append(self)
-        world.at(world.now_ms + world.chance.randint(1, HEARTBEAT_MS), self._beat)
+        world.at(world.now_ms + world.rng.randint(1, HEARTBEAT_MS), self._beat)
 
     def kill(self) -> None:
         """SIGKILL."""
         self.active = False
 
-    def leave(self) -> None:
-        """SIGTERM: it deregisters once no heartbeat is under way, and is silent from then on."""
+    def terminate(self) -> None:
+        """SIGTERM: it deregisters once no heartbeat is in flight, and sends nothing from then on."""
         self.active = False
-        self._try_to_leave(3)
+        self._try_to_deregister(3)
 
-    def _try_to_leave(self, tries: int) -> None:
+    def _try_to_deregister(self, tries: int) -> None:
         world = self._world
         if self._busy:
-            world.at(world.now_ms + TICK_MS, lambda: self._try_to_leave(tries))
+            world.at(world.now_ms + TICK_MS, lambda: self._try_to_deregister(tries))
             return
         instance = self._choose()
         if instance is not None and not instance.host.stopped:
-            world.leave(instance, self.name, self.relay_id)
+            world.deregister(instance, self.name, self.relay_id)
         elif tries:
-            world.at(world.now_ms + 200, lambda: self._try_to_leave(tries - 1))
+            world.at(world.now_ms + 200, lambda: self._try_to_deregister(tries - 1))
 
     def _choose(self) -> Instance | None:
         world = self._world
@@ -330,7 +337,7 @@ class Relay:
         if not addresses:
             return None
         if self._hops or self._target not in addresses:
-            self._target = world.chance.choice(addresses)
+            self._target = world.rng.choice(addresses)
         host = next(host for host in world.hosts if host.address == self._target)
         return host.instance
 
@@ -345,7 +352,7 @@ class Relay:
             return
         self._busy = True
         world.at(world.now_ms + world.delay_ms(), lambda: self._arrive(instance))
-        world.at(world.now_ms + HEARTBEAT_MS - world.chance.randint(0, 300), self._beat)
+        world.at(world.now_ms + HEARTBEAT_MS - world.rng.randint(0, 300), self._beat)
 
     def _arrive(self, instance: Instance) -> None:
         self._busy = False

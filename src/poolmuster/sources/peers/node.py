@@ -45,8 +45,7 @@ class Node:
         self.membership = Membership(
             boot_id=boot_id,
             names=tuple(map(str, settings.names)),
-            lease_ms=policy.duration_ms,
-            slack_ms=policy.slack_ms,
+            policy=policy,
             now_ms=now_ms,
             expect=settings.expect,
         )
