@@ -47,7 +47,7 @@ $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 run: setup ## Try it all: a service, two model servers, two relays, and the live list.
 	@$(BIN)/poolmuster demo
 
-check: setup ## Lint, format, types and floors.
+check: setup ## Lint, format, types and import layers.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
