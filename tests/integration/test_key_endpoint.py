@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from poolmuster.auth.jwks_url import UrlKeySet
 from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.model.auth import AuthenticationError, AuthFailure, ServiceAccountCredential
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_server import Way, key_server
 from tests.support.pki import Authority, replace_file

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from poolmuster.model.change import Change, ChangeKind, Deregistration, RemovalCause
 from poolmuster.model.registration import DIGEST_BITS
+from poolmuster.registry.change_filter import filter_change
 from poolmuster.registry.change_log import ChangeLog
-from poolmuster.registry.filtering import filter_change
-from poolmuster.registry.join import Join, UnlistedReason
 from poolmuster.registry.leases import LeaseEvent, LeaseTable
+from poolmuster.registry.listing import Join, UnlistedReason
 from poolmuster.registry.record_list import RecordList
 from poolmuster.registry.table_scan import ScanDiff, TableItem
 from poolmuster.registry.updates import Placements, Renewal

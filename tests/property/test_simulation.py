@@ -24,7 +24,7 @@ from poolmuster.client.errors import Unreachable
 from poolmuster.client.follow import Follower
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.watch import WatchStream
-from poolmuster.platform.clock import PAUSE_MS
+from poolmuster.platform.lease_clock import PAUSE_MS
 from poolmuster.relay.heartbeat import (
     Deregister,
     Heartbeat,

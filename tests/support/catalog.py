@@ -9,7 +9,7 @@ from poolmuster.model.change import PoolChange
 from poolmuster.model.key import PoolKey
 from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.model.registration import Pool
-from poolmuster.platform.clock import TickingLeaseClock
+from poolmuster.platform.lease_clock import TickingLeaseClock
 from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.store import RegistrationStore
 from poolmuster.registry.change_log import ChangeLog

@@ -9,7 +9,7 @@ from poolmuster.model.key import PoolKey
 from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.model.registration import Pool, Registration
 from poolmuster.model.source import SourceReason
-from poolmuster.platform.clock import TickingLeaseClock
+from poolmuster.platform.lease_clock import TickingLeaseClock
 from poolmuster.registry.leases import LeaseEvent, LeaseTable
 from poolmuster.replication.decoder import DeltaDecoder, OutOfSync, decode_snapshot
 from poolmuster.replication.member import Member, MemberState

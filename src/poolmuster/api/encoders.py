@@ -18,7 +18,7 @@ from poolmuster.model.registration import Pool
 from poolmuster.model.schema import LeaseStatus
 from poolmuster.model.selector import Selector
 from poolmuster.model.source import is_complete
-from poolmuster.registry.filtering import filter_change
+from poolmuster.registry.change_filter import filter_change
 from poolmuster.registry.record_list import Page
 from poolmuster.service.completeness import Completeness
 

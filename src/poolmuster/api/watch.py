@@ -26,7 +26,7 @@ from poolmuster.model.auth import Principal, Role
 from poolmuster.model.change import PoolChange
 from poolmuster.model.errors import Forbidden, LimitReached, NotAcceptable, Unauthenticated, Unavailable
 from poolmuster.ports.authenticator import AuthContext
-from poolmuster.registry.filtering import filter_change
+from poolmuster.registry.change_filter import filter_change
 from poolmuster.service.broadcaster import Subscriber
 from poolmuster.service.instance import Instance
 

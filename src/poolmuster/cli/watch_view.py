@@ -28,7 +28,7 @@ from poolmuster.client import (
 from poolmuster.client.api import Filters
 from poolmuster.client.events import CompletenessChanged, Event, Removed, Upserted, WatchSnapshot
 from poolmuster.client.responses import model_names
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 
 REDRAW_S = 1.0
 """The interval between redraws, for ages and remaining times."""

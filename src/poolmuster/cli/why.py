@@ -15,7 +15,7 @@ from poolmuster.client import AsyncClient, Document, SourceReport
 from poolmuster.client.responses import key_of, model_names, read_sources
 from poolmuster.model.errors import NotFound
 from poolmuster.model.key import PoolKey
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 
 
 class WhyStep(msgspec.Struct, frozen=True):

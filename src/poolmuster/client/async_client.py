@@ -16,7 +16,7 @@ from poolmuster.client.watch import WatchStream
 from poolmuster.model.errors import PoolmusterError
 from poolmuster.model.key import PoolKey, parse_key
 from poolmuster.model.schema import RegistrationResponse, RouterReplica
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 from poolmuster.ports.clock import Clock
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from yarl import URL
 from poolmuster import __version__
 from poolmuster.client.credentials import ClientCredentials
 from poolmuster.client.settings import ClientSettings
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 from poolmuster.ports.clock import Clock
 
 USER_AGENT = f"poolmuster/{__version__}"

@@ -20,7 +20,7 @@ from poolmuster.http.application import Application, Endpoint, read_json_body, r
 from poolmuster.http.limits import HttpLimits
 from poolmuster.http.server import HttpServer, bind
 from poolmuster.model.errors import InvalidInput
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 from poolmuster.programs.supervisor import StopStep, Supervisor
 
 BODY_LIMIT_BYTES = 1024 * 1024

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from poolmuster.client.settings import ClientSettings
 from poolmuster.client.transport import USER_AGENT, open_session
 from poolmuster.http.limits import HttpLimits
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 from poolmuster.ports.clock import Clock
 from poolmuster.programs.listener import Listener
 from poolmuster.programs.settings.listen import ListenSettings

@@ -12,7 +12,7 @@ from poolmuster.api.pools import service_headers
 from poolmuster.api.request import ApiLimits
 from poolmuster.api.routes import build_apps
 from poolmuster.model.registration import Pool
-from poolmuster.platform.clock import SystemClock, TickingLeaseClock
+from poolmuster.platform.lease_clock import SystemClock, TickingLeaseClock
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.source import Source
 from poolmuster.programs.listener import HEALTH_CONNECTIONS, Listener

@@ -20,10 +20,10 @@ from poolmuster.relay.heartbeat import (
     Superseded,
     Wait,
 )
-from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.probe import MODELS_LIMIT, Finding, HealthState, Healthy, ProbeAccess, Prober, Unhealthy
 from poolmuster.relay.settings import OnExit, PoolSettings, ProbeSettings
 from poolmuster.relay.status import DiscoveryStatus, PoolCounts, RelayPoolStatus, ServerState, ServerStatus
+from poolmuster.relay.watched_files import PoolFiles
 
 PROBE_JITTER = 0.1
 

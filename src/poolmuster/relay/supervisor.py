@@ -11,10 +11,10 @@ from poolmuster.model.key import PoolKey
 from poolmuster.platform.files import WatchedFile
 from poolmuster.ports.clock import Clock
 from poolmuster.relay.agent import Agent
-from poolmuster.relay.pool_files import PoolFiles
 from poolmuster.relay.pools_file import PoolSet, parse_pools
 from poolmuster.relay.settings import OnExit, PoolSettings, RelaySettings
 from poolmuster.relay.status import RelayPoolStatus
+from poolmuster.relay.watched_files import PoolFiles
 
 FILE_CHECK_MS = 2_000
 SPREAD_FROM = 16

@@ -1,7 +1,7 @@
 """The catalog: what the sources send becomes the list, its change log and the events of watchers.
 
 It is the one writer of the list. Live registrations and placements are the inputs of one join
-(`poolmuster.registry.join`); limits count live registrations, whether they are listed or not.
+(`poolmuster.registry.listing`); limits count live registrations, whether they are listed or not.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal, Rem
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool
 from poolmuster.model.schema import Conflict, LeaseStatus, RouterReplica
-from poolmuster.platform.clock import PAUSE_MS
+from poolmuster.platform.lease_clock import PAUSE_MS
 from poolmuster.ports.clock import Clock, LeaseClock
 from poolmuster.ports.source import Source
 from poolmuster.ports.store import Expiry
 from poolmuster.registry.change_log import ChangeLog
 from poolmuster.registry.conflicts import ConflictSpan
-from poolmuster.registry.join import Join, UnlistedReason
 from poolmuster.registry.leases import LeaseEvent, LeaseTable
+from poolmuster.registry.listing import Join, UnlistedReason
 from poolmuster.registry.record_list import RecordList
 from poolmuster.registry.updates import Placements, SourceUpdate
 from poolmuster.service.completeness import Completeness, MonitoredSource, SourceMonitor

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from poolmuster.platform.clock import TickingLeaseClock
+from poolmuster.platform.lease_clock import TickingLeaseClock
 from poolmuster.ports.clock import Clock
 from poolmuster.service.catalog import Catalog
 

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from poolmuster.model.change import PoolChange
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import Selector
+from poolmuster.registry.change_filter import is_selected
 from poolmuster.registry.change_log import ChangeLog
-from poolmuster.registry.filtering import is_selected
 from poolmuster.registry.record_list import RecordList
 
 VIEWS_LIMIT = 128

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.platform.clock import SystemClock
+from poolmuster.platform.lease_clock import SystemClock
 from poolmuster.programs import supervisor as module
 from poolmuster.programs.supervisor import SPARE_FILES, StopStep, Supervisor, TaskFunction
 from tests.support.clock import ManualClock

@@ -14,7 +14,6 @@ from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import parse_registration
 from poolmuster.platform.files import WatchedFile, parse_token
 from poolmuster.relay.discovery import document_of, with_relay_id
-from poolmuster.relay.pool_files import parse_labels
 from poolmuster.relay.pools_file import parse_pools
 from poolmuster.relay.probe import HealthState, Healthy, ServedModel, Unhealthy
 from poolmuster.relay.settings import (
@@ -26,6 +25,7 @@ from poolmuster.relay.settings import (
     unreachable_announcement,
     validate_health_path,
 )
+from poolmuster.relay.watched_files import parse_labels
 
 KEY = PoolKey("c", "ns", "n")
 POOL = PoolSettings(key=KEY, frontend_url="http://h:1", advertise_url="https://a.example.com")

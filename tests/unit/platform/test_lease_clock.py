@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.platform.clock import PAUSE_MS, TickingLeaseClock
+from poolmuster.platform.lease_clock import PAUSE_MS, TickingLeaseClock
 
 TICK_MS = 250
 

@@ -1,4 +1,4 @@
-"""The clocks of this machine, and the one that leaves out the pauses of this process."""
+"""The clocks of this machine, and the lease clock, which leaves out the pauses of this process (rule L5)."""
 
 import asyncio
 import time

@@ -5,7 +5,7 @@ import pytest
 from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal, RemovalCause
 from poolmuster.model.registration import Pool
 from poolmuster.model.selector import EVERYTHING, Selector
-from poolmuster.registry.filtering import filter_change, is_selected
+from poolmuster.registry.change_filter import filter_change, is_selected
 from tests.support.registrations import pool
 
 GOLD = Selector(labels=frozenset({("tier", "gold")}))

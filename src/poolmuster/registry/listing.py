@@ -1,4 +1,4 @@
-"""The join: which live records are listed, and in which form.
+"""What is listed: the join of live records with what the topology places and what is cordoned (rules L1, L10).
 
 | live | placed by the topology | cordoned | listed |
 | --- | --- | --- | --- |

@@ -8,8 +8,8 @@ import pytest
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import FILE_LIMIT_BYTES, WatchedFile, parse_token
 from poolmuster.platform.tls_client import parse_authorities
-from poolmuster.relay.pool_files import PoolFiles, parse_labels
 from poolmuster.relay.settings import PoolSettings
+from poolmuster.relay.watched_files import PoolFiles, parse_labels
 from tests.unit.relay.world import KEY
 
 PEM = b"""-----BEGIN CERTIFICATE-----
