@@ -40,6 +40,7 @@ def certificate(code: int) -> ssl.SSLCertVerificationError:
         (certificate(20), "unknown_authority", "as OpenSSL puts it"),
         (certificate(26), "bad_certificate", "as OpenSSL puts it"),
         (ConnectionResetError(), "gone", "went away"),
+        (TimeoutError(), "timeout", "in time"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"), "other", "UnicodeDecodeError"),
     ],
 )
