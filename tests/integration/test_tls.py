@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import errno
 import json
 import re
 import socket
@@ -240,14 +241,15 @@ def test_tls_1_1_is_refused(loop_name: str, files: Files, authority: Authority, 
 
 
 @pytest.mark.parametrize("said", [GET % b"pools", b"POST /pools HTTP/1.1\r\n", b"CONNECT a:1 HTTP/1.1\r\n\r\n"])
-def test_plain_http_is_closed_and_called_by_its_name(
-    loop_name: str, files: Files, said: bytes, lines: list[Any]
-) -> None:
+def test_plain_http_gets_400_and_the_log_names_it(loop_name: str, files: Files, said: bytes, lines: list[Any]) -> None:
     async def main() -> None:
         async with serving(files.tls) as here:
             pair = await connect(here, None)
             pair[1].write(said)
-            assert await pair[0].read() == b""
+            head, _, sentence = (await pair[0].read()).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n")
+            assert b"content-length: %d" % len(sentence) in head
+            assert sentence == b"This port speaks HTTPS: begin the URL with https://.\n"
             await close(pair)
             await here.failed(no_tls=1)
 
@@ -361,6 +363,27 @@ def test_failures_from_one_address_are_a_line_a_second(files: Files, lines: list
     run_on("uvloop", main)
     assert sum(line.get("left_out", 0) + (line["event"] == "A TLS handshake failed") for line in lines) == 50
     assert len(lines) <= 4
+
+
+def test_connections_are_accepted_again_after_file_descriptors_ran_out(
+    loop_name: str, files: Files, authority: Authority, lines: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")]
+
+    def fail_once(listening: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return accept(listening)
+
+    async def main() -> None:
+        async with serving(files.tls) as here:
+            await ask_once(here, client_context(authority))
+        assert len(here.scopes) == 1
+
+    monkeypatch.setattr("poolmuster.http.tls_listener.ACCEPT_RETRY_S", 0.05)
+    monkeypatch.setattr(socket.socket, "accept", fail_once)
+    run_on(loop_name, main)
+    assert [line["event"] for line in lines] == ["Connections cannot be accepted"]
 
 
 def client_hello() -> bytes:

@@ -1,64 +1,65 @@
-"""Whose handshake begins next.
+"""The order in which TLS handshakes begin.
 
-To answer the first message of a handshake takes a millisecond or more, for a signature: what costs a client nothing.
-So one begins in each turn of the event loop, and everybody else's requests are answered between them; clients take
-turns, by address, so that one with ten thousand connections does not make the others wait for all of them; and only so
-many are under way at once, as each holds memory until its client says more.
+The answer to a handshake's first message takes a millisecond or more, for a signature, and costs the client nothing.
+So one handshake begins in each turn of the event loop, and requests are answered between them. Client addresses
+alternate, so that ten thousand connections from one do not delay the others. The number of handshakes in progress is
+bounded, as each holds memory until its client answers, and one address has half of them at most.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 
 
 class HandshakeQueue:
-    """At most ``at_once`` handshakes are under way."""
+    """At most ``at_once`` handshakes are in progress."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
+        self._at_once_per_client = max(1, at_once // 2)
         self._loop = asyncio.get_running_loop()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._under_way = 0
-        self._rests = False
+        self._in_progress: Counter[str] = Counter()
+        self._paused = False
 
     async def enter(self, client: str) -> None:
-        """Wait for a turn. Whoever got one calls `leave`; whoever is cancelled before has none."""
-        if not self._waiting and self._may_begin():
-            self._begin()
-            return
+        """Wait until a handshake of ``client`` may begin. `leave` must follow, unless this wait is cancelled."""
         turn: asyncio.Future[None] = self._loop.create_future()
         self._waiting.setdefault(client, deque()).append(turn)
+        self._next()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave()
+                self.leave(client)
             raise
 
-    def leave(self) -> None:
-        """A handshake has ended, well or not."""
-        self._under_way -= 1
-        if not self._rests:
-            self._next()
-
-    def _may_begin(self) -> bool:
-        return not self._rests and self._under_way < self._at_once
-
-    def _begin(self) -> None:
-        self._under_way += 1
-        self._rests = True
-        self._loop.call_soon(self._rested)
-
-    def _rested(self) -> None:
-        self._rests = False
+    def leave(self, client: str) -> None:
+        """A handshake of ``client`` has ended, or failed."""
+        self._in_progress[client] -= 1
+        if not self._in_progress[client]:
+            del self._in_progress[client]
         self._next()
 
     def _next(self) -> None:
-        """Let the first of the address begin that has waited longest."""
-        while self._waiting and self._may_begin():
-            client, turns = self._waiting.popitem(last=False)
+        """Begin the next handshake, unless one began in this turn of the event loop or no place is free."""
+        while not self._paused and self._in_progress.total() < self._at_once:
+            # The search passes over two addresses at most: more cannot have half of the places.
+            client = next((each for each in self._waiting if self._has_place(each)), None)
+            if client is None:
+                return
+            turns = self._waiting.pop(client)
             turn = turns.popleft()
             if turns:
                 self._waiting[client] = turns
             if not turn.cancelled():
-                self._begin()
+                self._in_progress[client] += 1
+                self._paused = True
+                self._loop.call_soon(self._resume)
                 turn.set_result(None)
+
+    def _has_place(self, client: str) -> bool:
+        return self._in_progress[client] < self._at_once_per_client
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._next()

@@ -63,6 +63,13 @@ def problem_response(error: PoolmusterError, sources: tuple[SourceInfo, ...] = (
 BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 """To what does not speak HTTP: it gets no more than a status."""
 
+_HTTPS_SENTENCE = b"This port speaks HTTPS: begin the URL with https://.\n"
+HTTPS_WANTED = (
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_HTTPS_SENTENCE), _HTTPS_SENTENCE)
+)
+"""The answer to a plain HTTP request on a port with TLS."""
+
 
 def raw_response(error: PoolmusterError, more_headers: Headers) -> bytes:
     """A whole HTTP/1.1 answer for a connection that never got as far as a request, which then is closed.

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from poolmuster.http.cycle import RequestResponseCycle
 from poolmuster.http.limits import HttpCounters, HttpLimits
 from poolmuster.http.problems import BAD_REQUEST, Headers, raw_response
-from poolmuster.http.tls import TlsInfo
+from poolmuster.http.tls import TlsConnection
 from poolmuster.model.errors import HeadersTooLarge, PoolmusterError, RequestTimeout, Unavailable
 
 ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
@@ -53,7 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._counters = counters
         self._headers_of_all = headers
-        self.tls: TlsInfo | None = None
+        self.tls: TlsConnection | None = None
         self._answered: RequestResponseCycle | None = None
         self._deaf = False
         self._other_bytes = 0
@@ -280,18 +280,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def _unsent_bytes(self) -> int:
         if self.tls is None:
             return self.transport.get_write_buffer_size()
-        # What is encrypted already waits beneath. While anything waits above, so does something beneath: of a
-        # connection that closes, whose transport asyncio may have taken apart, that says enough.
-        above = 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
-        beneath: int = self.tls.beneath.get_write_buffer_size()
-        return above + beneath
+        # asyncio's transport may not be asked once it closes. While it has anything to send, so has the kernel.
+        buffered_bytes = 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
+        return buffered_bytes + self.tls.unsent_bytes()
 
     def drop(self) -> None:
         """End the connection at once, with whatever was not sent."""
-        if self.tls is None:
-            self.transport.abort()
-        else:
-            self.tls.beneath.abort()
+        self.transport.abort()
+        if self.tls is not None:
+            self.tls.disconnect()
 
     def _deadline_passed(self) -> None:
         cycle: RequestResponseCycle | None = self.cycle  # type: ignore[assignment]  # uvicorn's type leaves out that there is none at first

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 from poolmuster.http.limits import HttpCounters, HttpLimits
 from poolmuster.http.problems import Headers
 from poolmuster.http.protocol import BoundedProtocol, protocol_factory
-from poolmuster.http.tls import TlsSource
+from poolmuster.http.tls import TlsFiles
 from poolmuster.http.tls_listener import TlsListener
 from poolmuster.model.address import Address
 
@@ -31,14 +31,14 @@ class HttpServer:
         self,
         sockets: list[socket.socket],
         limits: HttpLimits,
-        tls: TlsSource | None = None,
+        tls: TlsFiles | None = None,
         counters: HttpCounters | None = None,
     ) -> None:
         self.counters = counters or HttpCounters()
         self._sockets = sockets
         self._limits = limits
         self._tls = tls
-        self._entrance: TlsListener | None = None
+        self._tls_listener: TlsListener | None = None
         self._state = ServerState()
         self._draining = False
         self._servers: list[asyncio.Server] = []
@@ -76,7 +76,9 @@ class HttpServer:
         factory = protocol_factory(config, self._state, self._limits, self.counters, headers)
         if self._tls is not None:
             connections = self._state.connections
-            factory = self._entrance = TlsListener(self._tls, self._limits, self.counters, connections, factory)
+            self._tls_listener = TlsListener(self._tls, self._limits, self.counters, connections, factory)
+            self._tls_listener.listen(self._sockets)
+            return
         for each in self._sockets:
             self._servers.append(await loop.create_server(factory, sock=each, backlog=BACKLOG))
 
@@ -86,8 +88,8 @@ class HttpServer:
         while True:
             await asyncio.sleep(SWEEP_S)
             self._renew_default_headers()
-            if self._entrance is not None:
-                self._entrance.sweep()
+            if self._tls_listener is not None:
+                self._tls_listener.log_suppressed()
             now_s = loop.time()
             for number, connection in enumerate(list(self._state.connections)):
                 assert isinstance(connection, BoundedProtocol), "the factory makes no others"
@@ -105,8 +107,8 @@ class HttpServer:
         self.drain()
         for server in self._servers:
             server.close()
-        if self._entrance is not None:
-            self._entrance.close()
+        if self._tls_listener is not None:
+            await self._tls_listener.close()
         connections = self._state.connections
         for connection in list(connections):
             connection.shutdown()

@@ -1,14 +1,20 @@
-"""What TLS needs of the files that it is set up by, and what it knows of a connection.
+"""The certificate, key and authorities that TLS is set up with, and the TLS side of a connection.
 
-Where clients prove by their certificate who they are, no session is ever resumed: that would skip the verification.
+Where clients authenticate by certificate, no session is ever resumed: that would skip the verification.
 With TLS 1.3 it is enough to send no ticket. TLS 1.2 resumes from a cache of the context that Python gives no way to
 turn off, so it is not spoken then.
 """
 
+import asyncio
+import contextlib
+import fcntl
+import socket
 import ssl
+import sys
+import termios
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -19,6 +25,9 @@ from poolmuster.model.auth import CertificateCredential
 from poolmuster.model.errors import InvalidInput
 from poolmuster.platform.files import WatchedFiles
 from poolmuster.platform.memfd import memfd
+
+SO_NWRITE = 0x1024
+"""A socket option of macOS, whose sockets have no ``TIOCOUTQ``."""
 
 
 class ServerTls:
@@ -57,20 +66,12 @@ class ServerTls:
         context.set_alpn_protocols(["http/1.1"])
         try:
             with memfd(self._chain) as chain_path, memfd(self._key) as key_path:
-                context.load_cert_chain(chain_path, key_path, password=_no_password)
+                context.load_cert_chain(chain_path, key_path, password="")
         except OSError as error:  # of OpenSSL's, or where no more files may be open
             raise InvalidInput(f"the certificate and its key cannot be used: {_why(error)}") from error
         if self.authorities is not None:
             _trust(context, self.authorities)
         return context
-
-
-class TlsSource(Protocol):
-    """Gives what TLS is done with now."""
-
-    def current(self) -> ServerTls:
-        """For the next handshake."""
-        ...
 
 
 class TlsFiles:
@@ -90,7 +91,7 @@ class TlsFiles:
         self._built: ServerTls | None = None
 
     def current(self) -> ServerTls:
-        """By the last good readings."""
+        """For the next handshake, by the last good readings."""
         authorities = None if self.client_ca is None else self.client_ca.value
         if self._built is None or self._built_from != (self.pair.value, authorities):
             self._built = ServerTls(*self.pair.value, authorities)
@@ -120,29 +121,28 @@ def _trust(context: ssl.SSLContext, authorities: CaBundle) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-class TlsInfo:
-    """What TLS knows of one connection.
+class TlsConnection:
+    """The TLS side of one connection.
 
-    ``beneath`` is the transport of the encrypted bytes; ``asks`` whether its client was asked for a certificate.
+    ``sock`` is its socket, which ``transport`` closes; ``asks`` is whether its client was asked for a certificate.
     """
 
-    def __init__(self, beneath: Any, transport: Any, *, asks: bool) -> None:
-        self.beneath = beneath
+    def __init__(self, sock: socket.socket, transport: asyncio.Transport, *, asks: bool) -> None:
         self.asks = asks
-        self._ssl_object = transport.get_extra_info("ssl_object") if asks else None
-        self._names = transport.get_extra_info("peercert") if asks else None
+        self._sock = sock
+        self._transport = transport
 
     @cached_property
     def certificate(self) -> CertificateCredential | None:
-        """What the client proved by its certificate, if it presented one."""
-        ssl_object, names, self._ssl_object, self._names = self._ssl_object, self._names, None, None
+        """The client's proof by certificate, if it presented one."""
+        names = self._transport.get_extra_info("peercert")
         if not names:
             return None
-        chain = verified_chain(ssl_object)
+        chain = verified_chain(self._transport.get_extra_info("ssl_object"))
         try:
             expires_at_ms = min([_leaf_ends_ms(names), *(not_after_ms(intern(each)) for each in chain[1:])])
         except UNREADABLE:
-            return None  # OpenSSL could read it, the library that we judge by cannot: then it proves nothing
+            return None  # OpenSSL could read it, the library that judges it here cannot: then it proves nothing
         alternatives = names.get("subjectAltName", ())
         return CertificateCredential(
             uris=tuple(value for kind, value in alternatives if kind == "URI"),
@@ -150,6 +150,22 @@ class TlsInfo:
             trust_anchor=intern(chain[-1]),
             expires_at_ms=expires_at_ms,
         )
+
+    def unsent_bytes(self) -> int:
+        """Bytes in the kernel that the client's kernel has not acknowledged.
+
+        While asyncio holds encrypted bytes, which its interface does not show, so does the kernel.
+        """
+        if self._sock.fileno() < 0:
+            return 0
+        if sys.platform == "darwin":
+            return self._sock.getsockopt(socket.SOL_SOCKET, SO_NWRITE)
+        return int.from_bytes(fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+    def disconnect(self) -> None:
+        """End the connection, also where its transport was closed twice: asyncio's then ignores an abort."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
 
 def verified_chain(ssl_object: Any) -> list[bytes]:
@@ -183,10 +199,6 @@ def _check_key(key: bytes, leaf: x509.Certificate) -> None:
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if public.public_bytes(*form) != of_leaf.public_bytes(*form):
         raise InvalidInput("the key does not belong to the certificate")
-
-
-def _no_password() -> str:
-    raise InvalidInput("the key is encrypted; nobody is there to type its password")
 
 
 def _why(error: OSError) -> str:

@@ -1,12 +1,15 @@
-"""Where connections come in, until TLS has begun on them.
+"""Accepts connections and begins TLS on each, with the certificate of that moment.
 
-The server accepts plain connections and begins TLS on each itself, with the certificate of that moment. asyncio could
-accept encrypted ones, but with one certificate for ever, and it swallows why a handshake failed.
+A connection has no TLS state, which takes about 170 KB, before its first byte: a port probe costs one socket and is no
+failure. Then `HandshakeQueue` decides when its handshake begins. asyncio's own TLS servers have one certificate for
+their lifetime, and do not report why a handshake failed.
 """
 
 import asyncio
+import errno
+import re
+import socket
 from collections.abc import Callable, Sized
-from typing import Any
 
 import structlog
 
@@ -14,230 +17,210 @@ from poolmuster.http.auth_log import shown_address
 from poolmuster.http.handshake_queue import HandshakeQueue
 from poolmuster.http.limits import HandshakeFailure, HttpCounters, HttpLimits
 from poolmuster.http.log_throttle import LogThrottle
+from poolmuster.http.problems import HTTPS_WANTED
 from poolmuster.http.protocol import BoundedProtocol
-from poolmuster.http.tls import TlsInfo, TlsSource
-from poolmuster.http.tls_errors import GONE, TIMED_OUT, Failure, failure_of
+from poolmuster.http.tls import ServerTls, TlsConnection, TlsFiles
+from poolmuster.http.tls_errors import GONE, NO_TLS, PLAIN_HTTP, Failure, failure_of
 
 SHUTDOWN_S = 24 * 3600.0
-"""asyncio's own limit on a connection's end would cut off an answer that is read slowly: `BoundedProtocol.sweep` sees
-whether anything moves."""
-
-HANDSHAKES_AT_ONCE = 256
-"""Each holds about 170 KB until its client has answered."""
-
-HANDSHAKE_S = 5.0
-"""How long one may take once it has begun, where a head has longer."""
-
-TIMER_S = 0.05
-"""The least time that a handshake gets, and by how much a timer may be early."""
+"""Replaces asyncio's limit on the end of a connection, which would cut off an answer that a client reads slowly.
+`BoundedProtocol.sweep` bounds the time without progress instead."""
 
 BUFFERED_BYTES = 64 * 1024
-"""As much as of a plain connection. asyncio would take half a megabyte, and notice late that a client reads nothing."""
+"""As much as of a plain connection. asyncio would take half a megabyte, and detect late that a client reads nothing."""
+
+HANDSHAKES_AT_ONCE = 256
+
+HANDSHAKE_S = 5.0
+"""The time limit of a handshake, where the limit on a head is longer."""
+
+ACCEPTS_AT_ONCE = 64
+"""Connections accepted in one turn of the event loop."""
+
+ACCEPT_RETRY_S = 1.0
+"""The pause after an `accept` that failed for lack of file descriptors or memory."""
+
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+HANDSHAKE_RECORD = b"\x16"
+"""The first byte of a TLS connection (RFC 8446, 5.1)."""
+
+HTTP_REQUEST = re.compile(rb"[A-Z]+ ")
 
 log = structlog.get_logger(__name__)
 
 
 class TlsListener:
-    """All the doors of one server. ``connections`` are those that have come in; ``make`` gives them their protocol."""
+    """The listening sockets of one server with TLS.
+
+    ``connections`` are those past their handshake, ``make`` returns the protocol of a new one.
+    """
 
     def __init__(
         self,
-        tls: TlsSource,
+        tls: TlsFiles,
         limits: HttpLimits,
         counters: HttpCounters,
         connections: Sized,
         make: Callable[[], BoundedProtocol],
     ) -> None:
-        self.tls = tls
-        self.limits = limits
-        self.counters = counters
-        self.make = make
-        self.doors: set[TlsHandshake] = set()
-        self.turns = HandshakeQueue(HANDSHAKES_AT_ONCE)
+        self._tls = tls
+        self._limits = limits
+        self._counters = counters
         self._connections = connections
+        self._make = make
         self._loop = asyncio.get_running_loop()
-        self._lines: LogThrottle[tuple[HandshakeFailure, str]] = LogThrottle()
+        self._sockets: list[socket.socket] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._queue = HandshakeQueue(HANDSHAKES_AT_ONCE)
+        self._log_throttle: LogThrottle[tuple[HandshakeFailure, str]] = LogThrottle()
 
-    def __call__(self) -> "TlsHandshake":
-        """What ``loop.create_server`` calls for each connection."""
-        return TlsHandshake(self, self._loop)
+    def listen(self, sockets: list[socket.socket]) -> None:
+        """Accept connections on ``sockets``, which listen already and do not block."""
+        for each in sockets:
+            self._sockets.append(each)
+            self._loop.add_reader(each, self._accept, each)
 
-    @property
-    def full(self) -> bool:
-        """Whether there are as many connections as there may be."""
-        return len(self._connections) + len(self.doors) >= self.limits.connections
+    async def close(self) -> None:
+        """Close the listening sockets, and the connections whose handshake has not ended."""
+        while self._sockets:
+            each = self._sockets.pop()
+            self._loop.remove_reader(each)
+            each.close()
+        await asyncio.sleep(0)  # a task that is cancelled before its first step would not close its socket
+        for task in self._handshakes:
+            task.cancel()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
 
-    def failed(self, failure: Failure, client: str) -> None:
-        """Count a handshake that came to nothing, and say so unless the like was said within the last second."""
-        self.counters.handshakes_failed[failure.reason] += 1
-        left_out = self._lines.tell((failure.reason, client), self._now_ms())
+    def log_suppressed(self) -> None:
+        """Log how many failures were not logged. To be called about twice a second."""
+        for key, left_out in self._log_throttle.left_out(self._now_ms()):
+            reason, client = (key[0].value, key[1]) if key else ("any", "others")
+            log.warning("More TLS handshakes failed", reason=reason, client=client, left_out=left_out)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in OUT_OF_RESOURCES:
+                    return
+                # The socket stays readable: another try at once would keep the event loop busy.
+                log.warning("Connections cannot be accepted", error=str(error))
+                self._loop.remove_reader(listening)
+                self._loop.call_later(ACCEPT_RETRY_S, self._resume, listening)
+                return
+            if len(self._connections) + len(self._handshakes) >= self._limits.connections:
+                # An answer would need the handshake, which costs most.
+                self._counters.refused_connections += 1
+                sock.close()
+                continue
+            sock.setblocking(False)
+            self._counters.handshakes += 1
+            task = self._loop.create_task(self._serve(sock, shown_address(address[0])))
+            self._handshakes.add(task)
+            task.add_done_callback(self._end)
+
+    def _resume(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._handshakes.discard(task)
+        self._counters.handshakes -= 1
+
+    async def _serve(self, sock: socket.socket, client: str) -> None:
+        """Wait for the first bytes on ``sock``, and do the handshake if they are TLS."""
+        failure: Failure | None = None
+        begun = False
+        try:
+            async with asyncio.timeout(self._limits.head_s):
+                first = await self._first_bytes(sock)
+                if first.startswith(HANDSHAKE_RECORD):
+                    await self._queue.enter(client)
+            if first.startswith(HANDSHAKE_RECORD):
+                try:
+                    tls = self._tls.current()
+                    begun = True
+                    failure = await self._handshake(sock, tls)
+                finally:
+                    self._queue.leave(client)
+            elif first:
+                failure = _refuse(sock, first)
+        except Exception as error:  # noqa: BLE001
+            # Mostly an OSError of OpenSSL or the network, but an odd certificate may raise anything: this connection
+            # ends, its reason is logged, and the others go on.
+            failure = failure_of(error)
+        finally:
+            if not begun:
+                sock.close()  # else the transport does it
+        if failure is not None:
+            self._log_failure(failure, client)
+
+    async def _first_bytes(self, sock: socket.socket) -> bytes:
+        """The first bytes, which stay to be read; none if the client left."""
+        readable = asyncio.Event()
+        self._loop.add_reader(sock, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            self._loop.remove_reader(sock)
+        try:
+            return sock.recv(16, socket.MSG_PEEK)
+        except OSError:
+            return b""
+
+    async def _handshake(self, sock: socket.socket, tls: ServerTls) -> Failure | None:
+        """Raises `TimeoutError`, and what OpenSSL and the network raise."""
+        handshake = _Handshake(self._make, sock, asks=tls.authorities is not None)
+        async with asyncio.timeout(min(HANDSHAKE_S, self._limits.head_s)):
+            await self._loop.connect_accepted_socket(
+                lambda: handshake, sock, ssl=tls.context, ssl_shutdown_timeout=SHUTDOWN_S
+            )
+        # Where a connection ends without an error in its handshake, asyncio returns as after a good one.
+        return None if handshake.completed else GONE
+
+    def _log_failure(self, failure: Failure, client: str) -> None:
+        """Count a failed handshake, and log it unless one alike was logged within the last second."""
+        self._counters.handshakes_failed[failure.reason] += 1
+        left_out = self._log_throttle.tell((failure.reason, client), self._now_ms())
         if left_out is None:
             return
         more = {"left_out": left_out} if left_out else {}
         log.warning("A TLS handshake failed", reason=failure.reason.value, detail=failure.text, client=client, **more)
 
-    def sweep(self) -> None:
-        """Drop those who say nothing, and say how many failures were left out since. Called twice a second."""
-        now_s = self._loop.time()
-        for door in list(self.doors):
-            door.sweep(now_s)
-        for key, left_out in self._lines.left_out(self._now_ms()):
-            reason, client = (key[0].value, key[1]) if key else ("any", "others")
-            log.warning("More TLS handshakes failed", reason=reason, client=client, left_out=left_out)
-
-    def close(self) -> None:
-        """Drop those whose handshake has not ended."""
-        for door in list(self.doors):
-            door.drop()
-
     def _now_ms(self) -> int:
         return round(self._loop.time() * 1_000)
 
 
-class TlsHandshake(asyncio.Protocol):
-    """One connection until TLS has begun on it.
+class _Handshake(asyncio.Protocol):
+    """Makes the connection's own protocol when the handshake is over: without a connection that would be garbage."""
 
-    Nothing is set up for it before its first bytes have come: who only looks whether the port is open, as probes and
-    balancers do every few seconds, costs nothing and has not failed.
-    """
-
-    def __init__(self, entrance: TlsListener, loop: asyncio.AbstractEventLoop) -> None:
-        self._entrance = entrance
-        self._loop = loop
-        self._deadline_s = loop.time() + entrance.limits.head_s
-        self._beneath: Any = None
-        self._client = "unknown"
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, make: Callable[[], BoundedProtocol], sock: socket.socket, *, asks: bool) -> None:
+        self.completed = False
+        self._make = make
+        self._sock = sock
+        self._asks = asks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # sockets are streams
-        counters = self._entrance.counters
-        if self._entrance.full:
-            # An answer would need the handshake, which is what costs most.
-            counters.refused_connections += 1
-            transport.abort()
-            return
-        self._beneath = transport
-        # Asked now: uvloop no longer knows once the connection is lost.
-        self._client = shown_address((transport.get_extra_info("peername") or ("unknown",))[0])
-        self._entrance.doors.add(self)
-        counters.handshakes += 1
-
-    def data_received(self, data: bytes) -> None:
-        if self._beneath is not None and self._task is None:
-            # Not another byte may be read before OpenSSL is there to take it.
-            self._beneath.pause_reading()
-            self._task = self._loop.create_task(self._open(data))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._task is None:
-            self._leave(None)
-
-    def sweep(self, now_s: float) -> None:
-        """Drop the connection if nothing has come in time."""
-        if self._task is None and now_s >= self._deadline_s:
-            self._leave(TIMED_OUT)
-
-    def drop(self) -> None:
-        """End the connection at once."""
-        task = self._task
-        self._leave(None)
-        if task is not None:
-            task.cancel()
-
-    def _leave(self, failure: Failure | None, *, inside: bool = False) -> None:
-        """It is this door's no more: it is ``inside``, or dropped."""
-        beneath, self._beneath, self._task = self._beneath, None, None
-        if beneath is None:
-            return
-        self._entrance.doors.discard(self)
-        self._entrance.counters.handshakes -= 1
-        if failure is not None:
-            self._entrance.failed(failure, self._client)
-        if not inside:
-            beneath.abort()
-
-    async def _open(self, first: bytes) -> None:
-        failure: Failure | None = None
-        inside = False
-        turns = self._entrance.turns
-        await turns.enter(self._client)
-        try:
-            if self._loop.time() >= self._deadline_s:
-                failure = TIMED_OUT  # it has waited for longer than anybody would for the answer
-                return
-            self._deadline_s = self._loop.time() + min(HANDSHAKE_S, self._entrance.limits.head_s)
-            failure = await self._begin(self._beneath, first)
-            inside = failure is None
-        except Exception as error:  # noqa: BLE001
-            # Mostly an OSError of OpenSSL's or the network's, but an odd certificate may raise what it likes: the
-            # connection ends, its reason is logged, and everybody else's go on.
-            late = self._loop.time() >= self._deadline_s - TIMER_S
-            failure = TIMED_OUT if late and isinstance(error, ConnectionAbortedError) else failure_of(error)
-        finally:
-            turns.leave()
-            self._leave(failure, inside=inside)
-
-    async def _begin(self, beneath: Any, first: bytes) -> Failure | None:
-        """Shake hands, and let the connection in. Returns why not; raises what OpenSSL and the network raise."""
-        entrance = self._entrance
-        tls = entrance.tls.current()
-        early = _Early()
-        # Runs as soon as the next line waits: then asyncio's protocol of TLS has taken this one's place.
-        self._loop.call_soon(self._feed, beneath, first)
-        transport = await self._loop.start_tls(
-            beneath,
-            early,
-            tls.context,
-            server_side=True,
-            ssl_handshake_timeout=max(TIMER_S, self._deadline_s - self._loop.time()),
-            ssl_shutdown_timeout=SHUTDOWN_S,
-        )
-        ssl_object = transport.get_extra_info("ssl_object") if transport is not None else None
-        if transport is None or ssl_object is None or early.lost:
-            return GONE
+        self.completed = True
         transport.set_write_buffer_limits(high=BUFFERED_BYTES)
-        protocol = entrance.make()
-        protocol.tls = TlsInfo(beneath, transport, asks=tls.authorities is not None)
+        protocol = self._make()
+        protocol.tls = TlsConnection(self._sock, transport, asks=self._asks)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        early.hand_over(protocol)
-        return None
-
-    def _feed(self, beneath: Any, data: bytes) -> None:
-        """Hand on what came before TLS began, as a transport does."""
-        protocol = beneath.get_protocol()
-        if protocol is self:
-            return  # it did not even begin
-        rest = memoryview(data)
-        while rest:
-            buffer = protocol.get_buffer(len(rest))
-            part = rest[: len(buffer)]
-            buffer[: len(part)] = part
-            protocol.buffer_updated(len(part))
-            rest = rest[len(part) :]
 
 
-class _Early(asyncio.Protocol):
-    """Keeps what comes with the last bytes of a handshake, before there is anybody to take it."""
-
-    def __init__(self) -> None:
-        self.lost = False
-        self._data: list[bytes] = []
-        self._next: Any = None
-
-    def data_received(self, data: bytes) -> None:
-        self._data.append(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
-        # asyncio may have asked for this call when the connection was ours still.
-        if self._next is not None:
-            self._next.connection_lost(exc)
-            self._next = None
-
-    def hand_over(self, protocol: BoundedProtocol) -> None:
-        """From here on ``protocol`` takes what comes."""
-        self._next = protocol
-        data, self._data = self._data, []
-        for part in data:
-            protocol.data_received(part)
+def _refuse(sock: socket.socket, first: bytes) -> Failure:
+    """Answer a client that does not speak TLS: with a sentence if it speaks HTTP."""
+    is_http = HTTP_REQUEST.match(first) is not None
+    try:
+        # With bytes unread, the kernel would reset the connection, and the client might lose the answer.
+        sock.recv(64 * 1024)
+        if is_http:
+            sock.send(HTTPS_WANTED)
+    except OSError:
+        pass  # the client has left
+    return PLAIN_HTTP if is_http else NO_TLS

@@ -42,16 +42,29 @@ async def test_one_client_with_many_does_not_make_the_others_wait() -> None:
     assert {"one", "two"} <= set(order[:6])
 
 
+async def test_one_client_has_half_of_the_places_at_most() -> None:
+    turns = HandshakeQueue(10)
+    order, _ = await started(turns, *["many"] * 50)
+    await spin(60)
+    assert order == ["many"] * 5
+    later, _ = await started(turns, "one", "two")
+    await spin(10)
+    assert later == ["one", "two"]
+    turns.leave("many")
+    await spin(10)
+    assert order == ["many"] * 6
+
+
 async def test_so_many_are_under_way_at_once_and_more_when_they_leave() -> None:
     turns = HandshakeQueue(2)
     order, _ = await started(turns, *"abcde")
     await spin(20)
     assert order == ["a", "b"]
-    turns.leave()
+    turns.leave("a")
     await spin(20)
     assert order == ["a", "b", "c"]
-    turns.leave()
-    turns.leave()
+    turns.leave("b")
+    turns.leave("c")
     await spin(20)
     assert order == list("abcde")
 
@@ -62,7 +75,7 @@ async def test_whoever_goes_away_while_waiting_takes_no_turn() -> None:
     await spin(5)
     tasks[1].cancel()
     await spin(5)
-    turns.leave()
+    turns.leave("a")
     await spin(5)
     assert order == ["a", "c"]
 
@@ -71,7 +84,7 @@ async def test_whoever_is_cancelled_as_the_turn_comes_gives_it_back() -> None:
     turns = HandshakeQueue(1)
     order, tasks = await started(turns, *"abc")
     await spin(5)
-    turns.leave()  # it is the turn of the second now, whose task has not run yet
+    turns.leave("a")  # it is the turn of the second now, whose task has not run yet
     tasks[1].cancel()
     await spin(10)
     assert order == ["a", "c"]
