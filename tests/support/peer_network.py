@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from types import TracebackType
@@ -14,7 +15,7 @@ from poolmuster.sources.peers.errors import PeerRefused
 from poolmuster.sources.peers.instrumentation import PeerInstrumentation
 from poolmuster.sources.peers.node import PeerSettings
 from poolmuster.sources.peers.store import PeerStore
-from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH, PeerLocation
+from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, STREAM_PATH, PeerAddress, PeerResponse
 from tests.support.catalog import CatalogWorld
 from tests.support.clock import ManualClock
 from tests.support.registrations import deregistration, registration
@@ -60,6 +61,9 @@ class Net:
         self.open = 0
         self._healed = asyncio.Event()
         self._chance = random.Random(1)
+        self.alternates = False
+        """Whether connections of one instance to a balanced address lead to those behind it in turn, not at random."""
+        self._connections: Counter[str] = Counter()
 
     async def settle(self) -> None:
         await self.clock.settle(SETTLE_TURNS)
@@ -82,28 +86,24 @@ class Net:
         while any(address in self.silent for address in addresses):
             await self._healed.wait()
 
-    def target(self, address: str) -> str:
-        """Where a connection to ``address`` leads."""
+    def target(self, address: str, own: str) -> str:
+        """Where a connection from ``own`` to ``address`` leads."""
         behind = self.balanced.get(address)
         if not behind:
             return address
+        if self.alternates:
+            self._connections[own] += 1
+            return behind[self._connections[own] % len(behind)]
         return self._chance.choice(behind)
 
 
-class Answer:
-    """`PeerResponse` of another store of this process."""
-
-    def __init__(self, boot_id: str, lines: AsyncGenerator[bytes, None], through: Callable[[], Any]) -> None:
-        self.boot_id: str | None = boot_id
-        self._lines = lines
-        self._through = through
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        async for line in self._lines:
-            await self._through()
-            # In two pieces, as a network is free to.
-            yield line[: len(line) // 2]
-            yield line[len(line) // 2 :]
+async def _pieces(lines: AsyncGenerator[bytes, None], through: Callable[[], Any]) -> AsyncIterator[bytes]:
+    """The body of a response of another store of this process."""
+    async for line in lines:
+        await through()
+        # In two pieces, as a network is free to.
+        yield line[: len(line) // 2]
+        yield line[len(line) // 2 :]
 
 
 class FakeNetwork:
@@ -112,6 +112,8 @@ class FakeNetwork:
     def __init__(self, net: Net, own: str) -> None:
         self._net = net
         self._own = own
+        self.requests: list[tuple[int, PeerAddress, str]] = []
+        """Time, peer and path of each; the peer's address is one of the name, whoever is behind it."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,11 +133,12 @@ class FakeNetwork:
 
     @asynccontextmanager
     async def request(
-        self, place: PeerLocation, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
-    ) -> AsyncIterator[Answer]:
+        self, peer: PeerAddress, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
+    ) -> AsyncIterator[PeerResponse]:
         net = self._net
-        address = net.target(place.address)
+        address = net.target(peer.address, self._own)
         net.asked.append((address, "who" if head else path))
+        self.requests.append((net.clock.monotonic_ms(), peer, "who" if head else path))
         net.open += 1
         try:
             await net.pass_through(address, self._own)
@@ -145,13 +148,14 @@ class FakeNetwork:
                 await asyncio.Event().wait()
             if (behaviour := net.behaviour.get(address)) is not None:
                 async with aclosing(behaviour(path)) as lines:
-                    yield Answer("behaved", lines, lambda: net.pass_through(address, self._own))
+                    yield PeerResponse("behaved", _pieces(lines, lambda: net.pass_through(address, self._own)))
                 return
             if (node := net.hosts.get(address)) is None:
                 raise PeerRefused
             lines = _lines(node, path, after)
             async with aclosing(lines):
-                yield Answer(node.boot_id, node.until_dead(lines), lambda: net.pass_through(address, self._own))
+                pieces = _pieces(node.until_dead(lines), lambda: net.pass_through(address, self._own))
+                yield PeerResponse(node.boot_id, pieces)
         finally:
             net.open -= 1
 
@@ -174,10 +178,11 @@ class Node:
         self.boot_id = boot_id
         self.clock: Clock = Skewed(net.clock, skew_ms)
         self.notes = CountingNotes()
+        self.network = FakeNetwork(net, address)
         self.world: CatalogWorld[PeerStore] = CatalogWorld(
             self.clock,
             lambda clock, lease_clock, policy: PeerStore(
-                transport=FakeNetwork(net, address),
+                transport=self.network,
                 clock=clock,
                 lease_clock=lease_clock,
                 boot_id=boot_id,

@@ -19,7 +19,15 @@ from poolmuster.model.errors import InvalidInput
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Registration
 from poolmuster.replication.lww import Tombstone, Write
-from poolmuster.replication.messages import Delta, Deregistered, Entry, Registered, item_of, registration_of
+from poolmuster.replication.messages import (
+    AHEAD_LIMIT_MS,
+    Delta,
+    Deregistered,
+    Entry,
+    Registered,
+    item_of,
+    registration_of,
+)
 
 
 class OutOfSync(Exception):
@@ -32,7 +40,7 @@ class OutOfSync(Exception):
 
 EVICT_EVERY_MS = 60_000
 
-WRITE_AHEAD_LIMIT_MS = 60_000
+WRITE_AHEAD_LIMIT_MS = AHEAD_LIMIT_MS // 2
 """How far ahead of now a write may stand, whatever its sender says: every later write of the pool is ahead of it."""
 
 SLOT_BYTES = 500

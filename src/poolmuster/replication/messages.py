@@ -8,14 +8,36 @@ A stream is a sequence of `Delta`s. Each holds what was registered and deregiste
 one without entries is a ping. ``seq`` numbers the events of one boot. A receiver that asks for what is after ``seq`` 0
 gets all that is registered with the sender; one that asks again after the last ``seq`` it has misses nothing. So a poll
 once a second and a stream have the same messages, and one that is lost or repeated does no harm.
+
+The types of the fields bound their values: msgspec decodes no message with a value that no instance sends.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from poolmuster.model.change import DeregistrationReason, PoolDeregistration
 from poolmuster.model.key import PoolKey, check_key
 from poolmuster.model.registration import Registration, parse_registration
 from poolmuster.replication.lww import Tombstone, Write
+
+CLOCK_LIMIT_MS = 2**53
+LONGEST_LEASE_MS = 86_400_000
+LONGEST_MS = 10 * LONGEST_LEASE_MS
+AHEAD_LIMIT_MS = 120_000
+"""How far ahead of its sender's clock a write may stand: each is later than all others of its pool, and those that
+instances accept are at most half as far ahead."""
+
+ENTRIES_LIMIT = 500
+
+Text = Annotated[str, Meta(max_length=4_096)]
+BootId = Annotated[str, Meta(min_length=1, max_length=4_096)]
+ClockMs = Annotated[int, Meta(gt=-CLOCK_LIMIT_MS, lt=CLOCK_LIMIT_MS)]
+Count = Annotated[int, Meta(ge=0, lt=CLOCK_LIMIT_MS)]
+LeaseMs = Annotated[int, Meta(gt=0, le=LONGEST_LEASE_MS)]
+RemainingMs = Annotated[int, Meta(ge=-LONGEST_MS, le=LONGEST_LEASE_MS + AHEAD_LIMIT_MS)]
+SinceMs = Annotated[int, Meta(ge=-AHEAD_LIMIT_MS, le=LONGEST_MS)]
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="registered", omit_defaults=True):
@@ -23,9 +45,9 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
     number: int
     registration: msgspec.Raw
-    relay_id: str | None = None
-    lease_ms: int
-    remaining_ms: int
+    relay_id: Text | None = None
+    lease_ms: LeaseMs
+    remaining_ms: RemainingMs
     readmitted: bool = False
 
 
@@ -33,7 +55,7 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     """The relay of the registration with this number renewed it unchanged."""
 
     number: int
-    remaining_ms: int
+    remaining_ms: RemainingMs
 
 
 class Deregistered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="deregistered", omit_defaults=True):
@@ -45,12 +67,12 @@ class Deregistered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     cluster_id: str
     namespace: str
     dgd_name: str
-    relay_id: str | None = None
-    since_ms: int
-    ended_since_ms: int
-    kept_ms: int
+    relay_id: Text | None = None
+    since_ms: SinceMs
+    ended_since_ms: SinceMs
+    kept_ms: Annotated[int, Meta(ge=0, le=LONGEST_MS)]
     reason: DeregistrationReason | None = None
-    detail: str | None = None
+    detail: Text | None = None
 
 
 Entry = Registered | Renewed | Deregistered
@@ -64,9 +86,9 @@ class MemberSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     to have died. With a ``sync_gap`` a boot before it may have accepted registrations that are unknown and live.
     """
 
-    address: str
-    boot_id: str | None = None
-    synced_ms_ago: int
+    address: Text
+    boot_id: Text | None = None
+    synced_ms_ago: Count
     synced: bool
     sync_gap: bool = False
 
@@ -79,15 +101,15 @@ class SyncSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     warmed_up: bool
     names_resolved: bool
-    members: tuple[MemberSummary, ...] = ()
+    members: Annotated[tuple[MemberSummary, ...], Meta(max_length=1_000)] = ()
 
 
 class PeerMessage(msgspec.Struct, frozen=True, kw_only=True):
     """``more``: the rest follows in the next message, so that no message is long."""
 
-    boot_id: str
-    uptime_ms: int
-    sent_ms: int
+    boot_id: BootId
+    uptime_ms: Count
+    sent_ms: ClockMs
     more: bool = False
     summary: SyncSummary
 
@@ -95,15 +117,15 @@ class PeerMessage(msgspec.Struct, frozen=True, kw_only=True):
 class Delta(PeerMessage, frozen=True, kw_only=True):
     """What was registered with the sender, and deregistered there, after ``after`` and up to ``seq``."""
 
-    after: int
-    seq: int
-    entries: tuple[Entry, ...] = ()
+    after: Count
+    seq: Count
+    entries: Annotated[tuple[Entry, ...], Meta(max_length=ENTRIES_LIMIT)] = ()
 
 
 class Snapshot(PeerMessage, frozen=True, kw_only=True):
     """All that the sender knows, from every origin, for an instance that starts. Only the first ``summary`` counts."""
 
-    entries: tuple[Registered | Deregistered, ...] = ()
+    entries: Annotated[tuple[Registered | Deregistered, ...], Meta(max_length=ENTRIES_LIMIT)] = ()
 
 
 def entry_of(item: Write | Tombstone, number: int, now_ms: int) -> Registered | Deregistered:

@@ -7,8 +7,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from poolmuster.model.source import SourceReason, SourceState
-from poolmuster.sources.peers.connection import REFUSED
-from poolmuster.sources.peers.instrumentation import BATCH, GOOD, IN, LIST, OUT, PeerInstrumentation
+from poolmuster.sources.peers.instrumentation import DELTA, GOOD, IN, OUT, REFUSED, SNAPSHOT, PeerInstrumentation
 
 LAG_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 3.0, 10.0)
 REASONS = (
@@ -27,14 +26,14 @@ class PeerMetrics(PeerInstrumentation):
     def __init__(self, registry: CollectorRegistry) -> None:
         messages = Counter(
             "poolmuster_peer_messages",
-            "Messages from and to peers; list is a whole list, batch what happened since",
+            "Messages from and to peers; a snapshot holds all pools, a delta those that changed",
             ["direction", "kind"],
             registry=registry,
         )
         sizes = Counter(
             "poolmuster_peer_bytes", "Bytes of these messages, before TLS", ["direction", "kind"], registry=registry
         )
-        ways = [(direction, kind) for direction in (IN, OUT) for kind in (BATCH, LIST)]
+        ways = [(direction, kind) for direction in (IN, OUT) for kind in (DELTA, SNAPSHOT)]
         self._messages = {way: messages.labels(*way) for way in ways}
         self._bytes = {way: sizes.labels(*way) for way in ways}
         self._reads = Counter(
@@ -88,5 +87,5 @@ class PeerMetrics(PeerInstrumentation):
         for state in SourceState:
             self._peers.labels(state.value).set_function(partial(count, state.value))
 
-    def followers(self, count: int) -> None:
+    def subscribers(self, count: int) -> None:
         self._streams.set(count)

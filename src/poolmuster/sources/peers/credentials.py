@@ -1,4 +1,4 @@
-"""What this instance shows its peers, and whom it takes for one: files that are read again when they change."""
+"""The token, certificate and authorities for connections to peers, from files that are read again when they change."""
 
 import ssl
 
@@ -9,13 +9,13 @@ from poolmuster.platform.files import WatchedFiles, parse_token
 from poolmuster.platform.tls_client import load_client_certificate, parse_authorities, parse_key_pair, system_context
 from poolmuster.ports.clock import Clock
 
-LOOK_INTERVAL_MS = 1_000
+REFRESH_INTERVAL_MS = 1_000
 
 log = structlog.get_logger("poolmuster.peers")
 
 
 class PeerFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths. ``tls``: peers are spoken to by HTTPS. ``pair`` is the certificate of this instance, and its key."""
+    """Paths. ``tls``: connections to peers use HTTPS. ``pair`` is the certificate of this instance, and its key."""
 
     tls: bool = False
     token: str | None = None
@@ -32,12 +32,12 @@ class PeerCredentials:
         self._authorities: WatchedFiles[bytes] | None = None
         self._pair: WatchedFiles[bytes] | None = None
         if files.tls and files.authorities is not None:
-            self._authorities = WatchedFiles([files.authorities], _authorities)
+            self._authorities = WatchedFiles([files.authorities], _check_authorities)
         if files.tls and files.pair is not None and files.token is None:
             # Not beside a token: a server that cannot verify a certificate ends the handshake, whatever comes after.
             self._pair = WatchedFiles(files.pair, parse_key_pair)
         self.context: ssl.SSLContext | None = self._make_context() if files.tls else None
-        self._next_look_ms = clock.monotonic_ms() + LOOK_INTERVAL_MS
+        self._refresh_at_ms = clock.monotonic_ms() + REFRESH_INTERVAL_MS
 
     @property
     def authorization(self) -> str | None:
@@ -46,22 +46,24 @@ class PeerCredentials:
 
     @property
     def shows_certificate(self) -> bool:
-        """Whether this instance shows its certificate to whoever asks for one."""
+        """Whether this instance sends its certificate to a peer that requests one."""
         return self._pair is not None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the files again, once a second at most."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._next_look_ms:
+        if now_ms < self._refresh_at_ms:
             return
-        self._next_look_ms = now_ms + LOOK_INTERVAL_MS
-        if self._token is not None and self._token.refresh():
-            _tell(self._token.paths, self._token.problem)
-        for files in (self._authorities, self._pair):
-            if files is not None and files.refresh():
-                _tell(files.paths, files.problem)
-                if files.problem is None:
-                    self.context = self._make_context()
+        self._refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
+        for files in (self._token, self._authorities, self._pair):
+            if files is None or not files.refresh():
+                continue
+            if files.problem is not None:
+                log.warning("peer credentials not usable, the last good ones stay", problem=files.problem)
+                continue
+            log.info("peer credentials reloaded", files=list(files.paths))
+            if files is not self._token:
+                self.context = self._make_context()
 
     def _make_context(self) -> ssl.SSLContext:
         context = system_context() if self._authorities is None else parse_authorities(self._authorities.value)
@@ -70,13 +72,6 @@ class PeerCredentials:
         return context
 
 
-def _tell(paths: tuple[str, ...], problem: str | None) -> None:
-    if problem is None:
-        log.info("Credentials towards peers were read again", files=list(paths))
-    else:
-        log.warning("A file of credentials towards peers is not usable; what it last held stays in use", why=problem)
-
-
-def _authorities(content: bytes) -> bytes:
+def _check_authorities(content: bytes) -> bytes:
     parse_authorities(content)
     return content

@@ -1,7 +1,7 @@
-"""Names to addresses, by the system's resolver: each family asked for by itself, each question within a second.
+"""Resolves the peers' names by the system's resolver, each address family by itself.
 
-A question that hangs goes on in its thread, as nothing can stop it. So there are only so many at once of each name:
-while all of them hang, no more are asked.
+A lookup that hangs keeps its thread, as nothing can stop it. So the lookups of a name are bounded: while all of them
+hang, further ones fail at once.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from poolmuster.model.address import Address
 from poolmuster.platform.threads import run_in_daemon_thread
-from poolmuster.sources.peers.errors import NameTrouble
+from poolmuster.sources.peers.errors import ResolverError
 
 LOOKUPS_LIMIT = 8
-"""Questions at once, of one name and family."""
+"""The limit of lookups at once, for one name and family."""
 
 ADDRESSES_LIMIT = 100
-"""Instances behind one name."""
+"""The limit of instances behind one name."""
 
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _NO_RECORDS = frozenset(
@@ -26,7 +26,7 @@ _NO_RECORDS = frozenset(
 
 
 class ServiceName(NamedTuple):
-    """What ``--peer-service`` names: ``host`` is what certificates must be for."""
+    """A value of ``--peer-service``. The certificates of its instances must be for ``host``."""
 
     host: str
     port: int
@@ -36,23 +36,23 @@ class ServiceName(NamedTuple):
 
 
 class SystemResolver:
-    """Resolves names. The addresses are written as `poolmuster.model.address.Address` is."""
+    """Resolves names to addresses in the form of `poolmuster.model.address.Address`."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[str, socket.AddressFamily], threading.Semaphore] = {}
 
     async def resolve(self, name: ServiceName) -> frozenset[str]:
-        """The addresses behind ``name``, none where it has no records. Raises `NameTrouble`."""
+        """The addresses behind ``name``, none where it has no records. Raises `ResolverError`."""
         found = await asyncio.gather(*(self._of_family(name, family) for family in FAMILIES))
         addresses = frozenset[str]().union(*found)
         if len(addresses) > ADDRESSES_LIMIT:
-            raise NameTrouble(f"{name.host} has over {ADDRESSES_LIMIT} addresses.")
+            raise ResolverError(f"{name.host} has over {ADDRESSES_LIMIT} addresses.")
         return addresses
 
     async def _of_family(self, name: ServiceName, family: socket.AddressFamily) -> set[str]:
         free = self._free.setdefault((name.host, family), threading.Semaphore(LOOKUPS_LIMIT))
         if not free.acquire(blocking=False):
-            raise NameTrouble("The resolver does not answer.")
+            raise ResolverError("The resolver does not answer.")
 
         def look_up() -> set[str]:
             try:
@@ -60,9 +60,9 @@ class SystemResolver:
             except socket.gaierror as error:
                 if error.errno in _NO_RECORDS:
                     return set()
-                raise NameTrouble(f"{name.host}: {error.strerror}.") from error
+                raise ResolverError(f"{name.host}: {error.strerror}.") from error
             except (OSError, UnicodeError) as error:
-                raise NameTrouble(f"{name.host}: {error}.") from error
+                raise ResolverError(f"{name.host}: {error}.") from error
             finally:
                 free.release()
             return {str(Address(str(address[0]), name.port)) for _, _, _, _, address in found}

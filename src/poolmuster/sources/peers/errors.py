@@ -1,10 +1,10 @@
-"""What can be the matter with a peer, or with the name of all of them."""
+"""Failures of a read of a peer, and of a resolution of the peers' name."""
 
 from poolmuster.model.source import SourceReason
 
 
-class PeerTrouble(Exception):
-    """A peer was not read: its reason, and one line for people, without secrets."""
+class PeerReadError(Exception):
+    """A peer was not read. ``detail`` is one line for people, without secrets."""
 
     def __init__(self, reason: SourceReason, detail: str) -> None:
         super().__init__(detail)
@@ -13,13 +13,13 @@ class PeerTrouble(Exception):
 
 
 class PeerRefused(Exception):
-    """Nobody listens at the address: the machine is there and says so."""
+    """The machine at the address refused the connection: nothing listens there."""
 
 
-class NameTrouble(Exception):
-    """A name could not be resolved. That it has no addresses is no trouble."""
+class ResolverError(Exception):
+    """A name was not resolved. A name without addresses is no error."""
 
 
-def bad_answer(detail: str) -> PeerTrouble:
-    """It said something that no instance says."""
-    return PeerTrouble(SourceReason.BAD_ANSWER, detail)
+def bad_answer(detail: str) -> PeerReadError:
+    """A response that no instance gives."""
+    return PeerReadError(SourceReason.BAD_ANSWER, detail)

@@ -1,4 +1,4 @@
-"""What the peers' store has to tell beside its readings: to metrics, and to the log when it changes."""
+"""The metrics of the store with peers, and the log of its changes."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,72 +7,74 @@ import structlog
 
 from poolmuster.model.source import SourceReason
 
-GOOD = "good"
-LIST, BATCH = "list", "batch"
+GOOD, REFUSED = "good", "refused"
+DELTA, SNAPSHOT = "delta", "snapshot"
 IN, OUT = "in", "out"
 
 log = structlog.get_logger("poolmuster.peers")
 
 
 class PeerInstrumentation:
-    """What metrics want to know. This one takes no notice."""
+    """What metrics count. This class counts nothing."""
 
     def message(self, direction: str, kind: str, size_bytes: int) -> None:
-        """A message was read (`IN`) or handed over to be sent (`OUT`); ``kind`` is `LIST` or `BATCH`."""
+        """A message was received (`IN`) or made to be sent (`OUT`); ``kind`` is `DELTA` or `SNAPSHOT`."""
 
     def read_ended(self, outcome: str) -> None:
-        """A read of a peer has ended: ``good``, ``refused``, or the reason why it failed."""
+        """A poll ended, or a stream began or ended: `GOOD`, `REFUSED`, or the reason of the failure."""
 
     def resolved(self, good: bool) -> None:
         """A name was resolved, or was not."""
 
     def renewal_came(self, after_ms: int) -> None:
-        """A registration that a peer took was heard of so long after that."""
+        """A renewal at a peer was applied here, so long after it was made."""
 
     def skipped(self, count: int) -> None:
-        """So many entries of a message were not valid, or too many."""
+        """Entries of a message were not valid, or too many."""
 
     def watch_peers(self, states: Callable[[], Counter[str]]) -> None:
-        """``states`` tells how many addresses that count are in each state now."""
+        """``states`` returns the number of members in each state."""
 
-    def followers(self, count: int) -> None:
-        """So many streams are open to peers now."""
+    def subscribers(self, count: int) -> None:
+        """The number of open streams to peers."""
 
 
 class PeerLog:
-    """Says in the log what changed, and nothing twice."""
+    """Logs each change of a member or of a name once, and counts every read and every resolution."""
 
-    def __init__(self) -> None:
-        self._peers: dict[str, str] = {}
-        self._names: dict[str, str] = {}
+    def __init__(self, instrumentation: PeerInstrumentation) -> None:
+        self._instrumentation = instrumentation
+        self._outcomes: dict[str, str] = {}
+        self._unresolved: set[str] = set()
 
-    def peer(self, address: str, outcome: str, detail: str = "") -> None:
-        """How the last read of ``address`` went."""
-        before = self._peers.get(address)
+    def read_ended(self, address: str, outcome: str, detail: str = "") -> None:
+        """A read of ``address`` ended, or a stream of it began: see `PeerInstrumentation.read_ended`."""
+        self._instrumentation.read_ended(outcome)
+        before = self._outcomes.get(address)
         if before == outcome:
             return
-        self._peers[address] = outcome
+        self._outcomes[address] = outcome
         if outcome == GOOD:
-            log.info("A peer is read", address=address, after=before)
+            log.info("peer reachable", address=address, after=before)
         else:
-            log.warning("A peer is not read", address=address, reason=outcome, detail=detail)
+            log.warning("peer unreachable", address=address, reason=outcome, detail=detail)
 
-    def forget_peer(self, address: str) -> None:
-        """The address is no longer behind a name."""
-        if self._peers.pop(address, None) is not None:
-            log.info("A peer has left the name", address=address)
+    def removed(self, address: str) -> None:
+        """``address`` is no member any more."""
+        if self._outcomes.pop(address, None) is not None:
+            log.info("peer removed", address=address)
 
     def unexpected(self, address: str, error: Exception) -> None:
-        """Reading failed in a way that nobody thought of. The log gets all of it, once."""
-        if self._peers.get(address) != SourceReason.INTERNAL:
-            log.error("Reading a peer failed unexpectedly", address=address, exc_info=error)
+        """A read failed by an error of this program. It is logged whole, once."""
+        if self._outcomes.get(address) != SourceReason.INTERNAL:
+            log.error("peer read failed unexpectedly", address=address, exc_info=error)
 
-    def name(self, name: str, trouble: str | None) -> None:
-        """How the last resolution of ``name`` went; ``None`` for well."""
-        before = self._names.get(name)
-        if trouble is not None and before is None:
-            log.warning("The peers' name cannot be resolved", name=name, why=trouble)
-            self._names[name] = trouble
-        elif trouble is None and before is not None:
-            log.info("The peers' name is resolved again", name=name)
-            del self._names[name]
+    def resolved(self, name: str, problem: str | None) -> None:
+        """``name`` was resolved, or was not because of ``problem``."""
+        self._instrumentation.resolved(problem is None)
+        if problem is not None and name not in self._unresolved:
+            self._unresolved.add(name)
+            log.warning("peer name not resolved", name=name, problem=problem)
+        elif problem is None and name in self._unresolved:
+            self._unresolved.discard(name)
+            log.info("peer name resolved", name=name)

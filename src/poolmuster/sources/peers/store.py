@@ -1,4 +1,4 @@
-"""The store: registrations in memory, shared with the instances behind the peers' names."""
+"""The registration store of an instance with peers: in memory, shared with the instances behind the peers' names."""
 
 import asyncio
 from collections import Counter
@@ -13,26 +13,24 @@ from poolmuster.ports.source import Sink
 from poolmuster.ports.store import Expiry
 from poolmuster.registry.source_status import SourceStatus
 from poolmuster.sources.peers.connection import PeerConnection
+from poolmuster.sources.peers.deadline import Deadline
 from poolmuster.sources.peers.dns import ServiceName
-from poolmuster.sources.peers.errors import NameTrouble
+from poolmuster.sources.peers.errors import ResolverError
 from poolmuster.sources.peers.exporter import Exporter
-from poolmuster.sources.peers.full_sync import FullSync
 from poolmuster.sources.peers.instrumentation import PeerInstrumentation, PeerLog
 from poolmuster.sources.peers.node import Node, PeerSettings
-from poolmuster.sources.peers.reader import PeerAddress, PeerReader
-from poolmuster.sources.peers.timeouts import timeout
-from poolmuster.sources.peers.transport import PeerTransport
+from poolmuster.sources.peers.transport import PeerAddress, PeerTransport
 
 RESOLVE_EVERY_MS = 1_000
 RESOLVE_LIMIT_MS = 1_000
 TICK_MS = 250
-"""How often what is over is evicted, and peers get renewals."""
+"""The interval of eviction, and of renewals to peers."""
 
 
 class RunningConnection(msgspec.Struct):
-    """A link that runs, to ``place``."""
+    """A connection and the task that runs it."""
 
-    place: PeerAddress
+    connection: PeerConnection
     task: "asyncio.Task[None]"
 
 
@@ -51,19 +49,15 @@ class PeerStore:
         settings: PeerSettings,
         instrumentation: PeerInstrumentation | None = None,
     ) -> None:
-        self._network = transport
+        self._transport = transport
         self._clock = clock
-        self._names = {str(name): name for name in settings.names}
-        self._instrumentation = instrumentation or PeerInstrumentation()
-        self._peer_log = PeerLog()
-        self._node = Node(lease_clock, boot_id, settings)
-        self.replication_feed = Exporter(self._node, clock, self._instrumentation)
+        self._node = Node(lease_clock, boot_id, settings, instrumentation or PeerInstrumentation())
+        self._peer_log = PeerLog(self._node.instrumentation)
+        self.replication_feed = Exporter(self._node)
         """What peers read of this instance."""
-        self._hosts: dict[str, dict[str, str]] = {}
-        self._connections: dict[str, RunningConnection] = {}
-        self._full_sync = FullSync(self._node, clock, self._instrumentation, self._peer_log)
-
-        self._instrumentation.watch_peers(self._states)
+        self._hosts: dict[ServiceName, dict[str, str]] = {}
+        self._running: dict[str, RunningConnection] = {}
+        self._node.instrumentation.watch_peers(self._states)
 
     def _states(self) -> Counter[str]:
         statuses = self._node.membership.statuses(self._clock.monotonic_ms())
@@ -82,15 +76,14 @@ class PeerStore:
         return self._node.membership.statuses(now_ms)
 
     async def run(self, sink: Sink) -> None:
-        self._node.connect(sink)
-        async with self._network:
+        self._node.sink = sink
+        async with self._transport, asyncio.TaskGroup() as tasks:
+            for name in dict.fromkeys(self._node.settings.names):
+                tasks.create_task(self._resolve(name, tasks))
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._tick())
-                    for key, name in self._names.items():
-                        group.create_task(self._resolve(key, name))
+                await self._tick()
             finally:
-                await self._end_connections(tuple(self._connections))
+                self._running.clear()
 
     async def _tick(self) -> None:
         while True:
@@ -99,68 +92,62 @@ class PeerStore:
             self._node.replica.evict(now_ms)
             self.replication_feed.tick(now_ms)
 
-    async def _resolve(self, key: str, name: ServiceName) -> None:
+    async def _resolve(self, name: ServiceName, tasks: asyncio.TaskGroup) -> None:
         while True:
             asked_ms = self._clock.monotonic_ms()
-            await self._resolve_once(key, name, asked_ms)
-            await self._reconcile()
+            await self._resolve_once(name, asked_ms)
+            self._reconcile(tasks)
             await self._clock.sleep_ms(max(0, asked_ms + RESOLVE_EVERY_MS - self._clock.monotonic_ms()))
 
-    async def _resolve_once(self, key: str, name: ServiceName, asked_ms: int) -> None:
-        trouble = None
+    async def _resolve_once(self, name: ServiceName, asked_ms: int) -> None:
+        problem = None
         try:
-            addresses = await timeout(self._clock, RESOLVE_LIMIT_MS, self._network.resolve(name))
+            async with Deadline(self._clock, RESOLVE_LIMIT_MS):
+                addresses = await self._transport.resolve(name)
         except TimeoutError:
-            trouble = "The resolver does not answer."
-        except NameTrouble as error:
-            trouble = str(error)
+            problem = "The resolver does not answer."
+        except ResolverError as error:
+            problem = str(error)
         except Exception as error:  # noqa: BLE001
-            # Nothing that a resolver does to us may end this instance.
-            trouble = f"{type(error).__name__}: {error}"
+            # No failure of a resolver may end this instance.
+            problem = f"{type(error).__name__}: {error}"
         else:
-            self._hosts[key] = dict.fromkeys(addresses, name.host.removesuffix("."))
-            self._node.membership.resolved(key, addresses, asked_ms, self._node.notice_pause())
-        if trouble is not None:
-            self._node.membership.resolver_failed(key, trouble)
-        self._node.changed()
-        self._instrumentation.resolved(trouble is None)
-        self._peer_log.name(key, trouble)
+            self._hosts[name] = dict.fromkeys(addresses, name.host.removesuffix("."))
+            self._node.record_resolved(str(name), addresses, asked_ms)
+        if problem is not None:
+            self._node.record_resolver_failed(str(name), problem)
+        self._peer_log.resolved(str(name), problem)
 
-    async def _reconcile(self) -> None:
-        """One link to each address that counts, and no other."""
-        hosts = {address: host for each in self._hosts.values() for address, host in each.items()}
-        wanted: dict[str, PeerAddress] = {}
-        for address in self._node.membership.addresses:
-            known = self._connections.get(address)
-            host = hosts.get(address) or (known.place.host if known is not None else None)
-            if host is not None:
-                wanted[address] = PeerAddress(address, host)
-        for address in self._connections.keys() - wanted.keys():
-            self._peer_log.forget_peer(address)
-        await self._end_connections(
-            tuple(
-                address
-                for address, linked in self._connections.items()
-                if wanted.get(address) != linked.place or linked.task.done()
-            )
-        )
-        for address, place in wanted.items():
-            if address not in self._connections:
-                self._connections[address] = RunningConnection(place, asyncio.create_task(self._run_connection(place)))
+    def _reconcile(self, tasks: asyncio.TaskGroup) -> None:
+        """Run one connection to each member, and no other; a failed one is started again."""
+        hosts = {address: running.connection.peer.host for address, running in self._running.items()}
+        for resolved in self._hosts.values():
+            hosts.update(resolved)
+        members = self._node.membership.addresses
+        wanted = {address: PeerAddress(address, hosts[address]) for address in members if address in hosts}
+        for address, running in list(self._running.items()):
+            if running.connection.peer != wanted.get(address) or running.task.done():
+                running.task.cancel()
+                del self._running[address]
+            if address not in wanted:
+                self._peer_log.removed(address)
+        for address, peer in wanted.items():
+            if address not in self._running:
+                connection = PeerConnection(
+                    peer, self._node, self._transport, self._clock, self._peer_log, self._start_full_syncs
+                )
+                self._running[address] = RunningConnection(connection, tasks.create_task(self._run(connection)))
 
-    async def _run_connection(self, place: PeerAddress) -> None:
-        reader = PeerReader(place, self._node, self._network, self._clock, self._instrumentation)
-        link = PeerConnection(reader, self._node, self._clock, self._instrumentation, self._peer_log, self._full_sync)
+    async def _run(self, connection: PeerConnection) -> None:
         try:
-            await link.run()
+            await connection.run()
         except Exception as error:  # noqa: BLE001
-            # An error of ours must not leave an address unread for ever: with the next resolution it begins anew.
-            self._peer_log.unexpected(place.address, error)
+            # No error of this program may leave an address unread: the next resolution starts another connection.
+            self._peer_log.unexpected(connection.peer.address, error)
 
-    async def _end_connections(self, addresses: tuple[str, ...]) -> None:
-        tasks = []
-        for address in addresses:
-            task = self._connections.pop(address).task
-            task.cancel()
-            tasks.append(task)
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def _start_full_syncs(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._node.membership.needs_full_sync(now_ms):
+            for running in self._running.values():
+                if not running.task.done():
+                    running.connection.start_full_sync_if_due(now_ms)

@@ -1,6 +1,6 @@
-"""The network towards peers: one connection for each question, by HTTP or HTTPS, to the address and no other.
+"""HTTP requests to peers, each by a connection of its own to the address and no other.
 
-No proxies, no redirects, no cookies, no connection used twice: what answers must be who is at the address now.
+No proxy, redirect, cookie or kept connection: the response must be of the instance that is at the address now.
 """
 
 import errno
@@ -8,87 +8,68 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from poolmuster import __version__
 from poolmuster.model.source import SourceReason
 from poolmuster.sources.peers.credentials import PeerCredentials
 from poolmuster.sources.peers.dns import ServiceName, SystemResolver
-from poolmuster.sources.peers.errors import PeerRefused, PeerTrouble, bad_answer
+from poolmuster.sources.peers.errors import PeerReadError, PeerRefused, bad_answer
 
 CONNECT_S = 1.0
-"""A segment that was lost is sent again after one second: by then a new connection has the better chance."""
+"""A lost segment is sent again after one second: by then a new connection is more likely to succeed."""
 
 CONNECT_TLS_S = 1.5
 READ_BUFFER_BYTES = 64 * 1024
 LIST_PATH, FEED_PATH, STREAM_PATH = "/peer/v1/list", "/peer/v1/feed", "/peer/v1/stream"
-CONNECTION_LOST = "The connection broke off."
+CONNECTION_LOST = "The connection was cut."
 NDJSON = "application/x-ndjson"
 
-
-class PeerLocation(Protocol):
-    """Where an address stands: behind the name of the host that its certificate must be for."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def host(self) -> str: ...
+STATUS_ERRORS = {
+    401: (SourceReason.FORBIDDEN, "It does not accept the credentials of this instance (401)."),
+    403: (SourceReason.FORBIDDEN, "The credentials of this instance do not have the role 'peer' there (403)."),
+    404: (SourceReason.BAD_ANSWER, "It does not replicate (404): --peer-service is not set there."),
+    503: (SourceReason.UNREACHABLE, "It is stopping, or has too many requests of peers (503)."),
+}
 
 
-class PeerResponse(Protocol):
-    """An answer that has begun. ``boot_id`` is of whoever gives it, where it says so."""
+class PeerAddress(msgspec.Struct, frozen=True):
+    """An address, and the host that its certificate must be for."""
 
-    @property
-    def boot_id(self) -> str | None: ...
-
-    def pieces(self) -> AsyncIterator[bytes]:
-        """What comes, as it comes. Raises `PeerTrouble` where it breaks off."""
-        ...
+    address: str
+    host: str
 
 
-class PeerTransport(Protocol):
-    """What the store needs of a network. It is open while it is entered."""
+class PeerResponse(NamedTuple):
+    """A response that has begun. ``boot_id`` is that of the instance, where the headers have it.
 
-    async def __aenter__(self) -> Self: ...
+    ``pieces`` is the body, in pieces as they arrive. It raises `PeerReadError` where the body is cut.
+    """
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    boot_id: str | None
+    pieces: AsyncIterator[bytes]
+
+
+class PeerTransport(AbstractAsyncContextManager[Any], Protocol):
+    """The network of the store. It is open while it is entered."""
 
     async def resolve(self, name: ServiceName) -> frozenset[str]:
-        """The addresses behind ``name``. Raises `NameTrouble`. May take any time."""
+        """The addresses of ``name``. Raises `ResolverError`. May take any time."""
         ...
 
     def request(
-        self, place: PeerLocation, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
+        self, peer: PeerAddress, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
     ) -> AbstractAsyncContextManager[PeerResponse]:
-        """Ask over a connection of its own; raises `PeerTrouble` or `PeerRefused` on entry. May take any time.
+        """Request ``path``; raises `PeerReadError` or `PeerRefused` on entry. May take any time.
 
-        ``after`` is the boot that was read and how far. With ``head`` there is nothing to read.
+        ``after`` is the boot that is read, and the number in its log up to which it is known. With ``head`` the
+        response has no body.
         """
         ...
-
-
-class HttpPeerResponse:
-    """`PeerResponse` of a real one."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-
-    @property
-    def boot_id(self) -> str | None:
-        return self._response.headers.get("Poolmuster-Instance")
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._response.content.iter_any():
-                yield piece
-        except (aiohttp.ClientError, OSError) as error:
-            raise _translate(error) from error
 
 
 class HttpPeerTransport:
@@ -96,7 +77,7 @@ class HttpPeerTransport:
 
     def __init__(self, credentials: PeerCredentials) -> None:
         self._credentials = credentials
-        self._names = SystemResolver()
+        self._resolver = SystemResolver()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -120,68 +101,68 @@ class HttpPeerTransport:
             await self._session.close()
 
     async def resolve(self, name: ServiceName) -> frozenset[str]:
-        return await self._names.resolve(name)
+        return await self._resolver.resolve(name)
 
     @asynccontextmanager
     async def request(
-        self, place: PeerLocation, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
-    ) -> AsyncIterator[HttpPeerResponse]:
-        assert self._session is not None, "it is asked while it is entered"
-        self._credentials.look()
+        self, peer: PeerAddress, path: str, after: tuple[str, int] = ("", 0), *, head: bool = False
+    ) -> AsyncIterator[PeerResponse]:
+        assert self._session is not None, "a transport is entered before it is used"
+        self._credentials.refresh()
         context, authorization = self._credentials.context, self._credentials.authorization
         query = {} if path == LIST_PATH else {"boot": after[0], "after": str(after[1])}
         try:
             response = await self._session.request(
                 "HEAD" if head else "GET",
-                URL(f"{'http' if context is None else 'https'}://{place.address}{path}").with_query(query),
+                URL(f"{'http' if context is None else 'https'}://{peer.address}{path}").with_query(query),
                 headers={} if authorization is None else {"Authorization": authorization},
                 ssl=True if context is None else context,
-                server_hostname=None if context is None else place.host,
+                server_hostname=None if context is None else peer.host,
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._with_hint(_translate(error)) from error
         try:
             _check_status(response.status)
-            yield HttpPeerResponse(response)
+            yield PeerResponse(response.headers.get("Poolmuster-Instance"), _pieces(response))
         finally:
             response.close()
 
     def _with_hint(self, error: Exception) -> Exception:
-        """A handshake that is refused for our certificate looks like any connection that breaks off."""
-        if isinstance(error, PeerTrouble) and error.detail == CONNECTION_LOST and self._credentials.shows_certificate:
-            return PeerTrouble(
-                error.reason, f"{CONNECTION_LOST} Our certificate, shown to it, has to be for clients as well."
-            )
+        """A peer that refuses the certificate of this instance in the handshake cuts the connection."""
+        if isinstance(error, PeerReadError) and error.detail == CONNECTION_LOST and self._credentials.shows_certificate:
+            hint = "The certificate of this instance, which is sent to it, has to be for clients as well."
+            return PeerReadError(error.reason, f"{CONNECTION_LOST} {hint}")
         return error
 
 
+async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for piece in response.content.iter_any():
+            yield piece
+    except (aiohttp.ClientError, OSError) as error:
+        raise _translate(error) from error
+
+
 def _check_status(status: int) -> None:
-    match status:
-        case 200:
-            return
-        case 401:
-            raise PeerTrouble(SourceReason.FORBIDDEN, "It does not accept our credentials (401).")
-        case 403:
-            raise PeerTrouble(SourceReason.FORBIDDEN, "Our credentials do not have the role 'peer' there (403).")
-        case 404:
-            raise bad_answer("It does not share what it lists (404): --peer-service is not set there.")
-        case 503:
-            raise PeerTrouble(SourceReason.UNREACHABLE, "It is stopping, or serves as much as it may (503).")
-    raise bad_answer(f"It answers with status {status}.")
+    if status != 200:
+        raise PeerReadError(*STATUS_ERRORS.get(status, (SourceReason.BAD_ANSWER, f"It answers with status {status}.")))
 
 
 def _translate(error: Exception) -> Exception:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return PeerTrouble(SourceReason.UNREACHABLE, f"Its certificate is not accepted: {error.certificate_error}.")
-    if isinstance(error, aiohttp.ClientConnectorSSLError | ssl.SSLError):
-        return PeerTrouble(SourceReason.UNREACHABLE, "There is no speaking TLS with it.")
-    if isinstance(error, TimeoutError):
-        return PeerTrouble(SourceReason.TIMEOUT, "It takes no connection.")
-    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED:
-        return PeerRefused()
-    if isinstance(error, aiohttp.ClientResponseError | ValueError):
-        return bad_answer("It does not speak HTTP as it should.")
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return PeerTrouble(SourceReason.UNREACHABLE, f"It cannot be reached: {error.os_error.strerror or error}.")
-    return PeerTrouble(SourceReason.UNREACHABLE, CONNECTION_LOST)
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            detail = f"Its certificate is not accepted: {error.certificate_error}."
+        case aiohttp.ClientConnectorSSLError() | ssl.SSLError():
+            detail = "TLS failed with it."
+        case TimeoutError():
+            return PeerReadError(SourceReason.TIMEOUT, "It accepts no connection.")
+        case aiohttp.ClientConnectorError() if error.os_error.errno == errno.ECONNREFUSED:
+            return PeerRefused()
+        case aiohttp.ClientConnectorError():
+            detail = f"It cannot be reached: {error.os_error.strerror or error}."
+        case aiohttp.ClientResponseError() | ValueError():
+            return bad_answer("Its response is not valid HTTP.")
+        case _:
+            detail = CONNECTION_LOST
+    return PeerReadError(SourceReason.UNREACHABLE, detail)

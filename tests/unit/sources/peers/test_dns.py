@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from poolmuster.sources.peers.dns import ADDRESSES_LIMIT, LOOKUPS_LIMIT, ServiceName, SystemResolver
-from poolmuster.sources.peers.errors import NameTrouble
+from poolmuster.sources.peers.errors import ResolverError
 
 NAME = ServiceName("peers.test", 81)
 
@@ -52,13 +52,13 @@ async def test_no_records_are_no_addresses(monkeypatch: pytest.MonkeyPatch, numb
 )
 async def test_half_an_answer_is_none(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     Resolver(monkeypatch, v4=["10.0.0.1"], v6=error)
-    with pytest.raises(NameTrouble, match=r"peers\.test"):
+    with pytest.raises(ResolverError, match=r"peers\.test"):
         await SystemResolver().resolve(NAME)
 
 
 async def test_too_many_addresses_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     Resolver(monkeypatch, v4=[f"10.0.{n // 256}.{n % 256}" for n in range(ADDRESSES_LIMIT + 1)])
-    with pytest.raises(NameTrouble, match="addresses"):
+    with pytest.raises(ResolverError, match="addresses"):
         await SystemResolver().resolve(NAME)
 
 
@@ -68,13 +68,13 @@ async def test_while_questions_hang_only_so_many_are_asked_and_then_it_goes_on(m
     names = SystemResolver()
     hanging = [asyncio.create_task(names.resolve(NAME)) for _ in range(LOOKUPS_LIMIT)]
     await asyncio.sleep(0)
-    with pytest.raises(NameTrouble, match="does not answer"):
+    with pytest.raises(ResolverError, match="does not answer"):
         await names.resolve(NAME)
     other = asyncio.create_task(names.resolve(ServiceName("other.test", 81)))
     for task in hanging:
         task.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
-    with pytest.raises(NameTrouble):
+    with pytest.raises(ResolverError):
         await names.resolve(NAME)
     resolver.go_on.set()
     assert await other == {"10.0.0.1:81"}
@@ -83,7 +83,7 @@ async def test_while_questions_hang_only_so_many_are_asked_and_then_it_goes_on(m
             try:
                 assert await names.resolve(NAME) == {"10.0.0.1:81"}
                 break
-            except NameTrouble:
+            except ResolverError:
                 await asyncio.sleep(0.01)
 
 

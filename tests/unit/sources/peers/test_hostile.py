@@ -8,8 +8,17 @@ import msgspec
 import pytest
 
 from poolmuster.model.source import SourceReason
-from poolmuster.replication.messages import Delta, Deregistered, Registered, Renewed, Snapshot, SyncSummary
-from poolmuster.sources.peers.codec import ENTRIES_LIMIT, LINE_LIMIT_BYTES
+from poolmuster.replication.messages import (
+    ENTRIES_LIMIT,
+    Delta,
+    Deregistered,
+    MemberSummary,
+    Registered,
+    Renewed,
+    Snapshot,
+    SyncSummary,
+)
+from poolmuster.sources.peers.codec import LINE_LIMIT_BYTES, decode_delta
 from poolmuster.sources.peers.transport import LIST_PATH
 from tests.support.peer_network import LEASE_MS, Behaviour, Net, Node, nodes
 from tests.support.registrations import body
@@ -68,6 +77,10 @@ BAD: dict[str, bytes] = {
     "a number below 0": batch(after=-1),
     "numbers that go back": batch(after=10, seq=9),
     "a clock beyond all clocks": batch(sent_ms=2**60),
+    "a clock at the limit": batch(sent_ms=2**53),
+    "a clock at the lower limit": batch(sent_ms=-(2**53)),
+    "a number at the limit": batch(seq=2**53),
+    "an age at the limit": batch(uptime_ms=2**53),
     "younger than nothing": batch(uptime_ms=-1),
     "a lease of a year": batch(registered(lease_ms=31_536_000_000)),
     "no lease": batch(registered(lease_ms=0)),
@@ -78,13 +91,10 @@ BAD: dict[str, bytes] = {
     "left in the far future": batch(left(since_ms=-10_000_000)),
     "too many entries": batch(*(Renewed(number=1, remaining_ms=1) for _ in range(ENTRIES_LIMIT + 1))),
     "a row of the future": batch(
-        summary=msgspec.convert(
-            {
-                "warmed_up": True,
-                "names_resolved": True,
-                "members": [{"address": "a", "synced_ms_ago": -5, "synced": True}],
-            },
-            SyncSummary,
+        summary=SyncSummary(
+            warmed_up=True,
+            names_resolved=True,
+            members=(MemberSummary(address="a", synced_ms_ago=-5, synced=True),),
         )
     ),
     "a line without end": b"x" * (LINE_LIMIT_BYTES + 1),
@@ -100,6 +110,13 @@ async def test_what_no_instance_says_is_a_bad_answer(line: bytes) -> None:
         source = found[0].sources[ADDRESS]
         assert (source.reason, found[0].running) == (SourceReason.BAD_ANSWER, True)
         assert found[0].notes.outcomes.count("bad_answer") <= 5, "there is a pause after each"
+
+
+def test_the_last_integers_below_the_limit_are_valid() -> None:
+    last = 2**53 - 1
+    for sent_ms in (last, -last):
+        delta = decode_delta(batch(sent_ms=sent_ms, uptime_ms=last, seq=last, after=last))
+        assert (delta.sent_ms, delta.uptime_ms, delta.seq, delta.after) == (sent_ms, last, last, last)
 
 
 async def test_what_is_lost_is_asked_for_again_and_not_without_a_pause() -> None:

@@ -1,6 +1,7 @@
 """What the store with peers is made of, part by part: lines, whole lists, notes, metrics, credentials."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from poolmuster.programs.metrics.peers import PeerMetrics
 from poolmuster.replication.messages import Delta, Registered, Snapshot, SyncSummary
 from poolmuster.sources.peers.codec import LINE_LIMIT_BYTES, REGISTERED_WORK, WORK_A_LINE, lines_of
 from poolmuster.sources.peers.credentials import PeerCredentials, PeerFiles
-from poolmuster.sources.peers.errors import PeerTrouble
+from poolmuster.sources.peers.errors import PeerReadError
 from poolmuster.sources.peers.instrumentation import GOOD, PeerLog
 from poolmuster.sources.peers.transport import LIST_PATH, STREAM_PATH
 from tests.support.clock import ManualClock
-from tests.support.peer_network import LEASE_MS, Behaviour, Node, nodes
+from tests.support.peer_network import LEASE_MS, Behaviour, CountingNotes, Node, nodes
 from tests.support.pki import Authority
 from tests.support.registrations import body, registration
 
@@ -42,7 +43,7 @@ async def test_the_longest_line_is_taken_and_none_beyond() -> None:
     longest = b"x" * LINE_LIMIT_BYTES
     assert [line async for line in lines_of(pieces_of(longest, b"\n"))] == [longest]
     assert [line async for line in lines_of(pieces_of(longest))] == [], "a line that the end cuts is dropped"
-    with pytest.raises(PeerTrouble):
+    with pytest.raises(PeerReadError):
         _ = [line async for line in lines_of(pieces_of(longest, b"x"))]
 
 
@@ -161,44 +162,46 @@ async def test_a_list_that_goes_wrong_in_a_way_nobody_thought_of_ends_nothing() 
 
 
 def test_the_log_hears_of_each_change_once() -> None:
-    told = PeerLog()
+    counted = CountingNotes()
+    told = PeerLog(counted)
     with structlog.testing.capture_logs() as logs:
         for _ in range(3):
-            told.peer("a", GOOD)
+            told.read_ended("a", GOOD)
         for _ in range(3):
-            told.peer("a", SourceReason.TIMEOUT, "silent")
-        told.peer("a", GOOD)
+            told.read_ended("a", SourceReason.TIMEOUT, "silent")
+        told.read_ended("a", GOOD)
         for _ in range(2):
-            told.forget_peer("a")
+            told.removed("a")
         for _ in range(3):
-            told.name("n", "it is down")
+            told.resolved("n", "it is down")
         for _ in range(2):
-            told.name("n", None)
-        told.peer("b", SourceReason.INTERNAL)
+            told.resolved("n", None)
+        told.read_ended("b", SourceReason.INTERNAL)
         told.unexpected("b", ValueError("again"))
     assert [entry["event"] for entry in logs] == [
-        "A peer is read",
-        "A peer is not read",
-        "A peer is read",
-        "A peer has left the name",
-        "The peers' name cannot be resolved",
-        "The peers' name is resolved again",
-        "A peer is not read",
+        "peer reachable",
+        "peer unreachable",
+        "peer reachable",
+        "peer removed",
+        "peer name not resolved",
+        "peer name resolved",
+        "peer unreachable",
     ]
+    assert Counter(counted.outcomes) == {"good": 4, "timeout": 3, "internal": 1}
 
 
 async def test_metrics_count_what_is_noted() -> None:
     registry = CollectorRegistry()
     metrics = PeerMetrics(registry)
-    metrics.message("in", "list", 70)
-    metrics.message("in", "list", 30)
+    metrics.message("in", "snapshot", 70)
+    metrics.message("in", "snapshot", 30)
     metrics.read_ended("refused")
     metrics.resolved(good=False)
     metrics.renewal_came(250)
     metrics.skipped(2)
-    metrics.followers(3)
+    metrics.subscribers(3)
     value = registry.get_sample_value
-    way = {"direction": "in", "kind": "list"}
+    way = {"direction": "in", "kind": "snapshot"}
     assert (value("poolmuster_peer_messages_total", way), value("poolmuster_peer_bytes_total", way)) == (2, 100)
     assert value("poolmuster_peer_reads_total", {"outcome": "refused"}) == 1
     assert value("poolmuster_peer_reads_total", {"outcome": "timeout"}) == 0
@@ -225,7 +228,7 @@ def test_authorities_and_the_pair_are_read_again(tmp_path: Path) -> None:
     def look_again() -> None:
         for _ in range(2):
             clock.jump(1_000)
-            credentials.look()
+            credentials.refresh()
 
     look_again()
     assert credentials.context is first

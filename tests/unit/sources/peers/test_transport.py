@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,9 +14,8 @@ import pytest
 
 from poolmuster.model.source import SourceReason
 from poolmuster.sources.peers.credentials import PeerCredentials, PeerFiles
-from poolmuster.sources.peers.errors import PeerRefused, PeerTrouble
-from poolmuster.sources.peers.reader import PeerAddress
-from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, HttpPeerTransport
+from poolmuster.sources.peers.errors import PeerReadError, PeerRefused
+from poolmuster.sources.peers.transport import FEED_PATH, LIST_PATH, HttpPeerTransport, PeerAddress
 from tests.support.clock import ManualClock
 from tests.support.pki import Authority
 from tests.support.ports import free_port
@@ -64,7 +65,7 @@ async def network(**files: object) -> AsyncIterator[HttpPeerTransport]:
 
 async def read(network: HttpPeerTransport, place: PeerAddress, path: str = FEED_PATH) -> tuple[str | None, bytes]:
     async with network.request(place, path, ("boot id", 7)) as answer:
-        return answer.boot_id, b"".join([piece async for piece in answer.pieces()])
+        return answer.boot_id, b"".join([piece async for piece in answer.pieces])
 
 
 async def test_it_asks_the_address_and_says_how_far_it_has_read() -> None:
@@ -111,7 +112,7 @@ async def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_what_is_no_answer_says_what_is_the_matter(says: bytes, reason: SourceReason) -> None:
     async with serving(says) as server, network() as net:
-        with pytest.raises(PeerTrouble) as raised:
+        with pytest.raises(PeerReadError) as raised:
             await read(net, server.place)
         assert raised.value.reason is reason
 
@@ -124,9 +125,21 @@ async def test_where_nobody_listens_it_is_refused() -> None:
 
 async def test_what_cannot_be_reached_is_unreachable() -> None:
     async with network() as net:
-        with pytest.raises(PeerTrouble) as raised:
+        with pytest.raises(PeerReadError) as raised:
             await read(net, PeerAddress("255.255.255.255:1", "peers.test"))
         assert raised.value.reason is SourceReason.UNREACHABLE
+
+
+async def test_why_the_system_cannot_reach_it_is_in_the_detail(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_route(*_: object) -> None:
+        raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", no_route)
+    async with network() as net:
+        with pytest.raises(PeerReadError) as raised:
+            await read(net, PeerAddress("192.0.2.1:80", "peers.test"))
+        assert raised.value.reason is SourceReason.UNREACHABLE
+        assert "No route to host" in raised.value.detail
 
 
 async def test_the_token_is_shown_and_read_again(tmp_path: Path) -> None:
@@ -166,7 +179,7 @@ async def test_a_certificate_has_to_be_for_the_host_of_the_name_whatever_the_add
         async with serving(GOOD, server_context(tmp_path, authority, "peers.test")) as server:
             assert (await read(net, server.place))[1] == b"hello\n"
         async with serving(GOOD, server_context(tmp_path, authority, "127.0.0.1")) as server:
-            with pytest.raises(PeerTrouble) as raised:
+            with pytest.raises(PeerReadError) as raised:
                 await read(net, server.place)
             assert raised.value.reason is SourceReason.UNREACHABLE
             assert "certificate" in raised.value.detail
@@ -175,13 +188,13 @@ async def test_a_certificate_has_to_be_for_the_host_of_the_name_whatever_the_add
 async def test_a_certificate_of_others_is_not_accepted(tmp_path: Path) -> None:
     context = server_context(tmp_path, Authority(), "peers.test")
     async with network(tls=True, authorities=Authority().write(tmp_path)) as net, serving(GOOD, context) as server:
-        with pytest.raises(PeerTrouble):
+        with pytest.raises(PeerReadError):
             await read(net, server.place)
 
 
 async def test_who_speaks_no_tls_is_not_spoken_to_in_the_clear(tmp_path: Path) -> None:
     async with network(tls=True, authorities=Authority().write(tmp_path)) as net, serving(GOOD) as server:
-        with pytest.raises(PeerTrouble):
+        with pytest.raises(PeerReadError):
             await read(net, server.place)
 
 
@@ -206,6 +219,6 @@ async def test_a_certificate_that_is_for_servers_only_is_hinted_at(tmp_path: Pat
     async with network(tls=True, authorities=authority.write(tmp_path), pair=(own.cert, own.key)) as net:
         context = server_context(tmp_path, authority, "peers.test", clients=authority)
         async with serving(GOOD, context) as server:
-            with pytest.raises(PeerTrouble) as raised:
+            with pytest.raises(PeerReadError) as raised:
                 await read(net, server.place)
             assert "for clients" in raised.value.detail
