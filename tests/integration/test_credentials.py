@@ -239,7 +239,7 @@ async def test_a_broken_file_changes_nothing_and_is_told(tmp_path: Path) -> None
     async with served.program, session_of(served, bearer(Role.READ)) as session:
         for content in ("", "# nobody yet\nnot = a line", "a = {sha256 = 'x', roles = []}"):
             served.write(content)
-            await served.program.wait_line("A file cannot be used")
+            await served.program.wait_line("file not reloaded")
             assert await status_of(session, "GET", "/pools") == 200
             async with session.get("/metrics") as answer:
                 assert 'poolmuster_credentials_file_usable{file="credentials"} 0.0' in await answer.text()
@@ -247,7 +247,7 @@ async def test_a_broken_file_changes_nothing_and_is_told(tmp_path: Path) -> None
         await asyncio.sleep(1.0)
         assert await status_of(session, "GET", "/pools") == 200
         served.write(lines().replace("the-read", "the-reader"))
-        await served.program.wait_line("A file was read again")
+        await served.program.wait_line("file reloaded")
         assert await status_of(session, "GET", "/pools") == 200
 
 
@@ -274,7 +274,7 @@ async def test_no_secret_shows_anywhere(served: GuardedProgram) -> None:
             async with session.get(path, headers=bearer(Role.ADMIN)) as answer:
                 shown.append(str(answer.headers) + await answer.text())
     served.write(lines([f'leaky = {{sha256 = "{planted[3]}", roles = ["read"]}}']))
-    await served.program.wait_line("A file cannot be used")
+    await served.program.wait_line("file not reloaded")
     shown += [served.program.stdout, served.program.stderr]
     shown += of_process(served.program.pid)
     text = "\n".join(shown)

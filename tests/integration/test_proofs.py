@@ -292,7 +292,7 @@ async def test_authorities_rotate_under_load(world: World) -> None:
     new = Authority("New clients")
     before, after = world.asker(world.clients.client(uris=[READER])), world.asker(new.client(uris=[READER]))
     replace_file(world.bundle, world.clients.pem + new.pem)
-    await world.told("A file was read again")
+    await world.told("file reloaded")
     async with Load((after, None)) as load:
         await until_refused(world, before, None, lambda: replace_file(world.bundle, new.pem))
         assert await before.ask() == 0
@@ -315,7 +315,7 @@ async def test_the_servers_certificate_rotates_under_load(world: World) -> None:
                 while await asyncio.to_thread(served_certificate) != fresh.der:
                     await asyncio.sleep(0.05)
         replace_file(world.folder / "server.key", b"no key")
-        await world.told("A file cannot be used")
+        await world.told("file not reloaded")
         await asyncio.sleep(0.5)
     assert load.failed == []
     assert load.count > 20
@@ -346,7 +346,7 @@ async def test_tokens_and_certificates_at_one_service(world: World) -> None:
     token = new_token()
     line = credentials_line("by-token", sha256=digest_of(token.encode()).hex(), roles=("read",))
     world.served.write(f"{LINES}\n{line}\n")
-    await world.told("A file was read again")
+    await world.told("file reloaded")
     assert await world.asker().ask(headers={"authorization": f"Bearer {token}"}) == 200
     relay = world.asker(world.clients.client(uris=[RELAY]))
     assert await relay.ask(headers={"authorization": f"Bearer {token}"}) == 200, (

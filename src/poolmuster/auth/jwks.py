@@ -8,10 +8,7 @@ import structlog
 
 from poolmuster.auth.jwk import TOLD_LIMIT, SigningKey, SigningKeys, parse_signing_keys
 from poolmuster.platform.files import WatchedFiles
-from poolmuster.platform.threads import run_in_daemon_thread
 from poolmuster.ports.clock import Clock
-
-FILE_INTERVAL_MS = 250
 
 log = structlog.get_logger("poolmuster.identity")
 
@@ -124,17 +121,14 @@ class FileKeySet(KeySet):
         self._take(self._files.value)
 
     async def run(self) -> None:
-        """Read the file four times a second, beside the event loop."""
-        while True:
-            await self._clock.sleep_ms(FILE_INTERVAL_MS)
-            changed = await run_in_daemon_thread("key-file", self._files.refresh)
-            if self._files.problem is not None:
-                if changed:
-                    self._fail(self._files.problem)
-            elif changed:
-                self._take(self._files.value)
-            else:
-                self._confirm()
+        """Watch the file."""
+        await self._files.watch(self._clock.sleep_ms, self._file_changed)
+
+    def _file_changed(self) -> None:
+        if self._files.problem is None:
+            self._take(self._files.value)
+        else:
+            self._fail(self._files.problem)
 
 
 def _shown(key_ids: set[str]) -> list[str]:

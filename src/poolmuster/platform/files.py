@@ -1,89 +1,47 @@
-"""Files that are read again while the program runs."""
+"""Small files that are read again while the program runs.
 
+The bytes are compared, not the times of change: Kubernetes swaps the links to its volumes, and the timestamps of a file
+system may be too coarse.
+"""
+
+import asyncio
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from poolmuster.model.errors import InvalidInput
+from poolmuster.platform.threads import run_in_daemon_thread
 
 FILE_LIMIT_BYTES = 1024 * 1024
+WATCH_INTERVAL_MS = 250
+"""A change counts when two reads agree, so within half a second."""
+
+STALL_LIMIT_S = 2.0
+"""A read that takes longer is a problem of the files: a change could not be noticed meanwhile."""
 
 T = TypeVar("T")
 
 
-class WatchedFile(Generic[T]):
-    """The parsed content of a small file, as of its last good reading.
+class _ParsedFiles(Generic[T]):
+    """``value`` is the parsed content of ``paths``, as of the last good read.
 
-    The bytes are compared, not the times of change: Kubernetes swaps the links to its volumes, and a file system may
-    be too coarse. ``parse`` raises `InvalidInput`; a reading that fails leaves the last good value and says why in
-    ``problem``. Without a path the value is the initial one for ever.
+    ``parse`` gets the contents in the order of ``paths`` and raises `InvalidInput`.
     """
 
-    def __init__(self, path: str | None, parse: Callable[[bytes], T], initial: T) -> None:
-        self.path = path
-        self.value = initial
-        self.problem: str | None = None
-        self._parse = parse
-        self._content: bytes | None = None
-
-    def refresh(self) -> bool:
-        """Read the file. Returns whether the value, or the problem with it, changed."""
-        if self.path is None:
-            return False
-        before = self.problem
-        try:
-            content = read_small_file(self.path)
-            if content == self._content:
-                self.problem = None
-                return before is not None
-            self.value, self._content, self.problem = self._parse(content), content, None
-        except InvalidInput as error:
-            self.problem = f"{self.path}: {error.line}"
-            return self.problem != before
-        return True
-
-
-class WatchedFiles(Generic[T]):
-    """What several small files mean together, such as a certificate and its key, as of their last good reading.
-
-    New contents are taken when two readings in a row agree, so that a file which is being written in place, or a pair
-    of which one was replaced already, is never taken half. Contents that cannot be used leave the last good value and
-    say why in ``problem``. ``parse`` gets the contents in the order of ``paths`` and raises `InvalidInput`.
-    """
+    value: T
 
     def __init__(self, paths: Sequence[str], parse: Callable[..., T]) -> None:
         self.paths = tuple(paths)
-        self.problem: str | None = None
         self._parse = parse
-        self._seen: tuple[bytes, ...] | str | None = None
-        self._accepted: tuple[bytes, ...] | str | None = None
-        self.value = self._load()
+        self._problem: str | None = None
+        self._stalled = False
+        self._used: tuple[bytes, ...] | str | None = None
 
     @property
-    def has_unconfirmed_change(self) -> bool:
-        """Whether the latest reading brought what no other has confirmed yet."""
-        return self._seen != self._accepted
-
-    def _load(self) -> T:
-        """The first reading, which is taken at once. Raises `InvalidInput`, which names the file."""
-        self._seen = self._accepted = found = self._read()
-        return self._parsed(found)
-
-    def refresh(self) -> bool:
-        """Read the files, and block for as long as that takes. Returns whether the value, or its problem, changed."""
-        found = self._read()
-        settled, self._seen = found == self._seen, found
-        if not settled or found == self._accepted:
-            return False
-        self._accepted = found
-        before = self.problem
-        try:
-            self.value, self.problem = self._parsed(found), None
-        except InvalidInput as error:
-            self.problem = error.detail
-            return self.problem != before
-        return True
+    def problem(self) -> str | None:
+        """Why the files cannot be used as they are now, which leaves the last good value."""
+        return f"{', '.join(self.paths)}: a read does not end" if self._stalled else self._problem
 
     def _read(self) -> tuple[bytes, ...] | str:
         """The contents, or why there are none."""
@@ -95,17 +53,89 @@ class WatchedFiles(Generic[T]):
                 return f"{path}: {error.detail}"
         return tuple(contents)
 
-    def _parsed(self, found: tuple[bytes, ...] | str) -> T:
-        if isinstance(found, str):
-            raise InvalidInput(found)
+    def _parsed(self, read: tuple[bytes, ...] | str) -> T:
+        """Raises `InvalidInput`, which names the files."""
+        self._used = read
+        if isinstance(read, str):
+            raise InvalidInput(read)
         paths = ", ".join(self.paths)
         try:
-            return self._parse(*found)
+            return self._parse(*read)
         except InvalidInput as error:
             raise InvalidInput(f"{paths}: {error.line}") from error
         except Exception as error:
-            # What libraries raise for a damaged file is not a closed set, and none of it may end the program.
+            # The errors that libraries raise for a damaged file are no closed set, and none may end the program.
             raise InvalidInput(f"{paths}: cannot be used ({type(error).__name__})") from error
+
+    def _use(self, read: tuple[bytes, ...] | str) -> bool:
+        """Parse what was read, if it differs. Returns whether the value, or the problem, changed."""
+        if read == self._used:
+            return False
+        before = self._problem
+        try:
+            self.value, self._problem = self._parsed(read), None
+        except InvalidInput as error:
+            self._problem = error.detail
+        return self._problem is None or self._problem != before
+
+
+class WatchedFile(_ParsedFiles[T]):
+    """One file that may be missing or bad at first: until the first good read the value is ``initial``.
+
+    Without a path it is ``initial`` forever. A change counts at once.
+    """
+
+    def __init__(self, path: str | None, parse: Callable[[bytes], T], initial: T) -> None:
+        super().__init__(() if path is None else (path,), parse)
+        self.path = path
+        self.value = initial
+
+    def refresh(self) -> bool:
+        """Read the file. Returns whether the value, or the problem, changed."""
+        return self.path is not None and self._use(self._read())
+
+
+class WatchedFiles(_ParsedFiles[T]):
+    """Files that belong together, such as a certificate and its key, all good at first: raises `InvalidInput` else.
+
+    A change counts when two reads in a row agree, so that neither a file that is being written in place nor a pair of
+    which one was replaced already is used half.
+    """
+
+    def __init__(self, paths: Sequence[str], parse: Callable[..., T]) -> None:
+        super().__init__(paths, parse)
+        self._last_read = self._read()
+        self.value = self._parsed(self._last_read)
+
+    @property
+    def has_unconfirmed_change(self) -> bool:
+        """Whether the last read found a change that no other read has confirmed yet."""
+        return self._last_read != self._used
+
+    def refresh(self) -> bool:
+        """Read the files, which blocks. Returns whether the value, or the problem, changed."""
+        before, self._last_read = self._last_read, self._read()
+        return self._last_read == before and self._use(self._last_read)
+
+    async def watch(self, sleep_ms: Callable[[float], Awaitable[None]], changed: Callable[[], None]) -> None:
+        """Refresh them in a thread, four times a second, and call ``changed`` after each change. Runs until cancelled.
+
+        A read that does not end within `STALL_LIMIT_S` is a ``problem`` until it ends.
+        """
+        while True:
+            await sleep_ms(WATCH_INTERVAL_MS)
+            reading = asyncio.ensure_future(run_in_daemon_thread("watched-files", self.refresh))
+            try:
+                await asyncio.wait([reading], timeout=STALL_LIMIT_S)
+                self._stalled = not reading.done()
+                if self._stalled:
+                    changed()
+                is_new = await reading
+            finally:
+                reading.cancel()
+            was_stalled, self._stalled = self._stalled, False
+            if is_new or was_stalled:
+                changed()
 
 
 def read_small_file(path: str) -> bytes:
@@ -123,7 +153,7 @@ def read_small_file(path: str) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """A pipe without a writer would hold up everything, SIGTERM included."""
+    """Opening a pipe without a writer would block everything, SIGTERM included."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -131,5 +161,5 @@ def parse_token(content: bytes) -> str:
     """A bearer token alone in its file. Raises `InvalidInput`, which never shows it."""
     token = content.strip()
     if not token or any(not 0x21 <= byte <= 0x7E for byte in token) or token[:1] in b"\"'":
-        raise InvalidInput("holds no token: one line of visible ASCII characters is wanted, without quotes")
+        raise InvalidInput("holds no token: one line of visible ASCII characters is expected, without quotes")
     return token.decode("ascii")

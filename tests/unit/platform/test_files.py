@@ -1,6 +1,8 @@
 """Files that only together mean something, read again while the program runs."""
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,21 @@ def test_a_first_reading_that_fails_names_the_file(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=why) as refused:
             WatchedFiles((str(tmp_path / name),), bytes)
         assert str(tmp_path / name) in refused.value.detail
+
+
+async def test_a_read_that_does_not_end_is_a_problem_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poolmuster.platform.files.STALL_LIMIT_S", 0.01)
+    files = both(tmp_path, b"1")
+    answers = threading.Event()
+    monkeypatch.setattr(files, "refresh", lambda: not answers.wait())
+    problems: asyncio.Queue[str | None] = asyncio.Queue()
+    watching = asyncio.create_task(files.watch(lambda _: asyncio.sleep(0), lambda: problems.put_nowait(files.problem)))
+    problem = await problems.get()
+    assert problem is not None
+    assert str(tmp_path / "left") in problem
+    assert files.value == (b"1", b"1")
+    answers.set()
+    assert await problems.get() is None
+    watching.cancel()

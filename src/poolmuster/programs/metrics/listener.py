@@ -31,8 +31,8 @@ class ListenerCollector(Collector):
         usable = GaugeMetricFamily(
             "poolmuster_credentials_file_usable", "1 unless a file cannot be used as it is now", labels=["file"]
         )
-        for each in self._credentials.upkeep.kept:
-            usable.add_metric([each.what], float(each.usable))
+        for name, files in self._credentials.files.items():
+            usable.add_metric([name], float(files.problem is None))
         yield usable
         if self._credentials.tls is not None:
             yield from self._of_tls(self._credentials.tls)
