@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.auth.jwks_url import UrlKeySet
+from poolmuster.auth.jwks import UrlKeySet
 from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.model.auth import AuthenticationError, AuthFailure, ServiceAccountCredential
 from poolmuster.platform.lease_clock import SystemClock
@@ -160,7 +160,7 @@ async def test_what_has_not_changed_is_not_sent_again_and_no_cookie_is_kept() ->
 async def test_the_first_fetch_can_be_waited_for_and_an_issuer_is_never_asked_without_a_pause() -> None:
     issuer = Issuer()
     async with key_server(issuer) as server, fetching(issuer, server.url, refresh_ms=0) as fetched:
-        await asyncio.wait_for(fetched.keys.tried.wait(), WITHIN_S * MARGIN)
+        await asyncio.wait_for(fetched.keys.first_fetch_done.wait(), WITHIN_S * MARGIN)
         assert fetched.outcome(fetched.token()) is None
         await asyncio.sleep(1)
         assert server.asked <= 11
@@ -169,16 +169,17 @@ async def test_the_first_fetch_can_be_waited_for_and_an_issuer_is_never_asked_wi
 FAILURES = {
     Way.HANG: "does not answer in time",
     Way.DRIP: "does not answer in time",
-    Way.CUT: "cut the connection",
+    Way.CUT: "the connection was cut",
     Way.REDIRECT: "answers 302, and redirects are not followed",
     Way.NOT_FOUND: "answers 404",
-    Way.UNAUTHORIZED: "answers 401: it wants a token, or another one",
+    Way.UNAUTHORIZED: "answers 401: it expects a token, or another one",
     Way.BROKEN: "answers 502",
     Way.HUGE: "more than 262144 bytes",
     Way.ENDLESS: "more than 262144 bytes",
     Way.HTML: "is no key set: not JSON",
     Way.EMPTY: "holds no key that can be used",
-    Way.GZIP: "in an encoding that was not asked for",
+    Way.NO_BODY: "is no key set: not JSON",
+    Way.GZIP: "in an encoding that was not requested",
     Way.NOT_MODIFIED: "answers 304",
 }
 
@@ -190,7 +191,7 @@ async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_
         server.way = way
         with capture_logs() as lines:
             async with fetching(issuer, server.url, refresh_ms=100) as fetched:
-                await asyncio.wait_for(fetched.keys.tried.wait(), WITHIN_S * MARGIN)
+                await asyncio.wait_for(fetched.keys.first_fetch_done.wait(), WITHIN_S * MARGIN)
                 await until(lambda: fetched.keys.failures > 1, 10)
                 problem = str(fetched.keys.problem)
                 assert FAILURES[way] in problem
@@ -202,7 +203,7 @@ async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_
                 server.way = Way.GOOD
                 server.end()
                 await until(lambda: fetched.outcome(fetched.token()) is None, 10)
-        assert [line["why"] for line in lines if line.get("why") == problem] == [problem], "once"
+        assert [line["problem"] for line in lines if line.get("problem") == problem] == [problem], "once"
         assert server.elsewhere == 0
 
 
@@ -248,7 +249,9 @@ async def test_a_server_that_goes_away_and_comes_back() -> None:
 async def test_a_name_without_an_address_is_said() -> None:
     async with fetching(Issuer(), "https://issuer.invalid/keys?secret=x") as fetched:
         await until(lambda: fetched.keys.failures > 0)
-        assert str(fetched.keys.problem) == ("https://issuer.invalid/keys has no address: its name cannot be resolved")
+        shown, _, resolver_says = str(fetched.keys.problem).partition(" (")
+        assert shown == "https://issuer.invalid/keys: its name cannot be resolved"
+        assert "secret" not in resolver_says
 
 
 async def test_an_authority_that_is_not_trusted_vouches_for_no_keys_until_its_file_says_so(tmp_path: Path) -> None:
@@ -260,7 +263,7 @@ async def test_an_authority_that_is_not_trusted_vouches_for_no_keys_until_its_fi
         fetching(issuer, server.url, ca_file=ca_file) as fetched,
     ):
         await until(lambda: fetched.keys.failures > 0)
-        assert "has a certificate that is not accepted" in str(fetched.keys.problem)
+        assert "its certificate is by an authority that is not trusted here" in str(fetched.keys.problem)
         assert server.asked == 0
         authority.write(tmp_path)
         await until(lambda: fetched.outcome(fetched.token()) is None)
@@ -279,7 +282,7 @@ async def test_the_systems_authorities_count_where_no_file_is_named(tmp_path: Pa
         fetching(issuer, server.url) as fetched,
     ):
         await until(lambda: fetched.keys.failures > 0)
-        assert "has a certificate that is not accepted" in str(fetched.keys.problem)
+        assert "its certificate is by an authority that is not trusted here" in str(fetched.keys.problem)
 
 
 async def test_a_certificate_for_another_name_vouches_for_nothing(tmp_path: Path) -> None:
@@ -289,7 +292,7 @@ async def test_a_certificate_for_another_name_vouches_for_nothing(tmp_path: Path
         fetching(issuer, server.url, ca_file=authority.write(tmp_path)) as fetched,
     ):
         await until(lambda: fetched.keys.failures > 0)
-        assert "has a certificate that is not accepted" in str(fetched.keys.problem)
+        assert "its certificate is for another name" in str(fetched.keys.problem)
         assert server.asked == 0
 
 
@@ -305,7 +308,7 @@ async def test_a_server_without_tls_is_not_asked_over_it(tmp_path: Path) -> None
         ) as fetched,
     ):
         await until(lambda: fetched.keys.failures > 0)
-        assert "cannot be spoken to over TLS" in str(fetched.keys.problem)
+        assert "it does not speak TLS there" in str(fetched.keys.problem)
         assert server.asked == 0
 
 
@@ -327,6 +330,4 @@ async def test_the_token_for_the_endpoint_is_read_again_and_told_to_nobody(tmp_p
             assert server.elsewhere == 0
             shown = f"{lines} {fetched.keys.problem} {fetched.keys!r} {vars(fetched.keys)!r}"
     assert "planted" not in shown
-    assert [line["event"] for line in lines if "file" in line["event"]] == [
-        "A file that keys are fetched with cannot be used"
-    ]
+    assert [line["event"] for line in lines if "file" in line["event"]] == ["file for issuer keys not reloaded"]

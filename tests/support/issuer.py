@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import AllowedPrivateKeys, get_default_algorithms
 
 from poolmuster.auth.jwk import parse_signing_keys
-from poolmuster.auth.jwks import KeySet, _noop
+from poolmuster.auth.jwks import KeySet
 from poolmuster.ports.clock import Clock
 
 ISSUER = "https://issuer.example"
@@ -115,14 +115,14 @@ class Issuer:
 class GivenKeys(KeySet):
     """Keys that a test gives, at once."""
 
-    def __init__(self, issuer: Issuer, clock: Clock, on_withdrawal: Callable[[], None] = _noop) -> None:
+    def __init__(self, issuer: Issuer, clock: Clock, on_withdrawal: Callable[[], None] = lambda: None) -> None:
         super().__init__(issuer.url, clock, on_withdrawal)
         self.source = issuer
         self.asked = 0
 
     def publish(self) -> None:
         """Take what the issuer publishes now."""
-        self._take(parse_signing_keys(self.source.jwks()))
+        self._replace(parse_signing_keys(self.source.jwks()))
 
     def request_refresh(self) -> None:
         self.asked += 1

@@ -30,6 +30,7 @@ class Way(StrEnum):
     ENDLESS = "endless"
     HTML = "html"
     EMPTY = "empty"
+    NO_BODY = "no_body"
     GZIP = "gzip"
     NOT_MODIFIED = "not_modified"
 
@@ -86,7 +87,7 @@ class KeyServer:
 
     def _at_once(self, request: web.Request) -> web.Response:
         content = self.issuer.jwks()
-        bodies = {Way.HUGE: content + b" " * 300_000, Way.HTML: b"<html>", Way.EMPTY: b'{"keys": []}'}
+        bodies = {Way.HUGE: content + b" " * 300_000, Way.HTML: b"<html>", Way.EMPTY: b'{"keys": []}', Way.NO_BODY: b""}
         etag = f'"{sha256(content).hexdigest()[:16]}"'
         if self.way is Way.GOOD and request.headers.get("If-None-Match") == etag:
             self.not_modified += 1

@@ -19,7 +19,7 @@ from poolmuster.model.errors import InvalidInput
 SET_LIMIT_BYTES = 256 * 1024
 KEYS_LIMIT = 100
 KEY_ID_LIMIT = 256
-TOLD_LIMIT = 10
+REPORT_LIMIT = 10
 """How many unusable keys of a set are named."""
 
 RSA_LEAST_BITS = 2048
@@ -98,7 +98,7 @@ def parse_signing_keys(content: bytes) -> SigningKeys:
         keys[key.key_id] = msgspec.structs.replace(key, algorithms=key.algorithms | other.algorithms)
     usable = {key_id: key for key_id, key in keys.items() if key_id not in ambiguous}
     if not usable:
-        why = f": {'; '.join(unusable[:TOLD_LIMIT])}" if unusable else ""
+        why = f": {'; '.join(unusable[:REPORT_LIMIT])}" if unusable else ""
         raise InvalidInput(f"holds no key that can be used{why}")
     return SigningKeys(usable, tuple(unusable))
 

@@ -73,6 +73,8 @@ def reason_of(error: BaseException, url: str = "") -> str:
             return _tls_reason(error)
         case NetFailure.CUT:
             return "the connection was cut" + _cut_hint(url)
+        case NetFailure.DNS:
+            return f"its name cannot be resolved ({_reason_of_kind(error)})"
         case NetFailure.TIMEOUT:
             return "it does not answer in time"
     return _reason_of_kind(error)
@@ -120,7 +122,7 @@ def _verification_reason(fault: ssl.SSLCertVerificationError) -> str:
     if fault.verify_code in _WRONG_NAME:
         return f"its certificate is for another name ({message})"
     if fault.verify_code in _UNKNOWN_AUTHORITY:
-        others = "ca_cert, or --ca-cert, names others"
+        others = "ca_cert (--ca-cert, or --auth-oidc-ca-cert for an issuer's keys) names others"
         return f"its certificate is by an authority that is not trusted here ({message}); {others}"
     return f"its certificate is not accepted ({message})"
 

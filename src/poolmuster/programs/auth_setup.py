@@ -11,7 +11,7 @@ import structlog
 from poolmuster.auth.authenticator import CredentialAuthenticator
 from poolmuster.auth.credentials_file import ParsedCredentials, parse_credentials
 from poolmuster.auth.credentials_lint import changes, warnings
-from poolmuster.auth.jwks_source import open_key_set
+from poolmuster.auth.jwks import open_key_set
 from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.http.tls import TlsFiles
 from poolmuster.model.errors import InvalidInput
@@ -56,7 +56,7 @@ class AuthSetup:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KEYS_WAIT_S):
                 for keys in () if self.accounts is None else self.accounts.issuers.values():
-                    await keys.tried.wait()
+                    await keys.first_fetch_done.wait()
 
     def _read_certificates(self, chain_path: str, key_path: str, client_ca_path: str | None) -> None:
         try:

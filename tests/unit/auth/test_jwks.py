@@ -4,15 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NoReturn
 
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from poolmuster.auth.jwks import FileKeySet
-from poolmuster.auth.jwks_errors import meaning_of_error
-from poolmuster.auth.jwks_source import check_key_url, open_key_set
-from poolmuster.auth.jwks_url import UrlKeySet
+from poolmuster.auth.jwks import FileKeySet, UrlKeySet, check_key_url, open_key_set
 from poolmuster.model.errors import InvalidInput
 from tests.support.clock import ManualClock
 from tests.support.issuer import ISSUER, Issuer
@@ -82,18 +80,31 @@ def test_the_path_of_a_file_is_a_source_that_has_nothing_to_look_for_again(tmp_p
     assert keys.key("second") is None
 
 
-TROUBLES = [
-    (aiohttp.ClientError(), "cannot be read: ClientError"),
-    (UnicodeError("a secret"), "cannot be read: UnicodeError"),
-    (TimeoutError(), "does not answer in time"),
-    (aiohttp.ServerDisconnectedError(), "cut the connection"),
-    (ConnectionResetError(), "cut the connection"),
+CUT = "the connection was cut (a service that wants another client certificate, or one at all, may do so)"
+FAILURES = [
+    (aiohttp.ClientError("a secret"), "ClientError"),
+    (UnicodeError("a secret"), "UnicodeError"),
+    (TimeoutError(), "it does not answer in time"),
+    (aiohttp.ServerDisconnectedError(), CUT),
+    (ConnectionResetError(), CUT),
 ]
 
 
-@pytest.mark.parametrize(("error", "words"), TROUBLES)
-def test_whatever_goes_wrong_is_said_without_what_it_went_wrong_with(error: Exception, words: str) -> None:
-    assert meaning_of_error(error) == words
+class FailingSession:
+    """Every request of it raises ``error``."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def get(self, *_: object, **__: object) -> NoReturn:
+        raise self.error
+
+
+@pytest.mark.parametrize(("error", "words"), FAILURES)
+async def test_a_failed_fetch_is_a_problem_that_shows_no_secret(error: Exception, words: str) -> None:
+    keys = UrlKeySet(ISSUER, "https://issuer.example/keys?token=secret", ManualClock())
+    await keys._fetch(FailingSession(error))  # type: ignore[arg-type]  # a session that can do nothing else
+    assert keys.problem == f"https://issuer.example/keys: {words}"
 
 
 async def test_a_key_that_is_replaced_under_its_id_is_withdrawn(tmp_path: Path) -> None:
@@ -119,8 +130,8 @@ async def test_a_file_without_a_key_of_use_keeps_the_last_keys_and_says_so_once(
             await file.settle()
             assert file.keys.problem is None
     assert [line["event"] for line in lines] == [
-        "The keys of an issuer cannot be read",
-        "The keys of an issuer can be read again",
+        "issuer keys not readable",
+        "issuer keys readable again",
     ]
     assert file.withdrawals == 0
     assert file.keys.failures == 1
@@ -136,7 +147,7 @@ async def test_keys_that_are_not_used_are_said_once(tmp_path: Path) -> None:
             file.write(odd + b" ")
             await file.settle()
     assert [(line["event"], line.get("why")) for line in lines] == [
-        ("Some keys of an issuer are not used", ["key 0: its kind of key, or its curve, is not known here"])
+        ("issuer keys ignored", ["key 0: its kind of key, or its curve, is not known here"])
     ]
 
 

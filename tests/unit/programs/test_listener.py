@@ -91,5 +91,5 @@ async def test_nobody_is_listened_to_before_keys_were_fetched(tmp_path: Path, mo
     for _ in range(10):
         await asyncio.sleep(0)
     assert not starting.done()
-    keys.tried.set()
+    keys.first_fetch_done.set()
     await starting
