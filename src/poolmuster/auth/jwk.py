@@ -1,6 +1,6 @@
-"""The public keys that an issuer signs with, read from a JSON Web Key Set (RFC 7517).
+"""The public signing keys in a JSON Web Key Set (RFC 7517).
 
-A key is used only for what its set says that it is for. One that cannot be used does not spoil the others.
+A key is used only for the purpose that its set states. One that cannot be used leaves the others usable.
 """
 
 import re
@@ -20,27 +20,24 @@ SET_LIMIT_BYTES = 256 * 1024
 KEYS_LIMIT = 100
 KEY_ID_LIMIT = 256
 REPORT_LIMIT = 10
-"""How many unusable keys of a set are named."""
+"""How many unusable keys of a set an error or a log line names."""
 
 RSA_LEAST_BITS = 2048
 RSA_MOST_BITS = 8192
 RSA_EXPONENT_LIMIT = 1 << 32
-"""Greater ones make a verification slow, and nobody uses them."""
+"""Greater exponents make a verification slow, and are not in use."""
 
-_FAMILIES: dict[tuple[str, str | None], tuple[str, ...]] = {
-    ("RSA", None): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    ("EC", "P-256"): ("ES256",),
-    ("EC", "P-384"): ("ES384",),
-    ("EC", "P-521"): ("ES512",),
-    ("OKP", "Ed25519"): ("EdDSA",),
+_KINDS: dict[tuple[str, str | None], tuple[int, tuple[str, ...]]] = {
+    ("RSA", None): (25, ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")),
+    ("EC", "P-256"): (70, ("ES256",)),
+    ("EC", "P-384"): (500, ("ES384",)),
+    ("EC", "P-521"): (500, ("ES512",)),
+    ("OKP", "Ed25519"): (110, ("EdDSA",)),
 }
-"""By ``kty`` and ``crv``: the algorithms that fit. None of them knows a secret that both sides share."""
+"""By ``kty`` and ``crv``: the cost in microseconds (of RSA with 2048 bits), and the algorithms, none with a secret."""
 
-ALGORITHMS = frozenset(name for family in _FAMILIES.values() for name in family)
+ALGORITHMS = frozenset(name for _, names in _KINDS.values() for name in names)
 _BY_NAME = {name: algorithm for name, algorithm in get_default_algorithms().items() if name in ALGORITHMS}
-
-_COST_US = {"ES256": 70, "ES384": 500, "ES512": 500, "EdDSA": 110}
-_RSA_2048_COST_US = 25
 
 _PUBLIC_MEMBERS = ("kty", "crv", "n", "e", "x", "y")
 _SECRET_MEMBERS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
@@ -48,9 +45,9 @@ _NUMBER = re.compile(r"[A-Za-z0-9_-]{1,1400}")
 
 
 class SigningKey(msgspec.Struct, frozen=True, eq=False):
-    """One key, with the algorithms that it may verify by.
+    """One key and the algorithms that it may verify with.
 
-    ``thumbprint`` is its SHA-256 by RFC 7638; ``cost_us`` about what one verification takes on a machine of 2024.
+    ``thumbprint`` is its SHA-256 by RFC 7638; ``cost_us`` about the time of one verification on a machine of 2024.
     """
 
     key_id: str
@@ -60,28 +57,28 @@ class SigningKey(msgspec.Struct, frozen=True, eq=False):
     public: AllowedPublicKeys
 
     def has_signed(self, content: bytes, signature: bytes, algorithm: str) -> bool:
-        """Whether ``signature`` is this key's for ``content``; never by an algorithm that is not the key's."""
+        """Whether ``signature`` is this key's for ``content``, by ``algorithm``, which must be one of its own."""
         return algorithm in self.algorithms and _BY_NAME[algorithm].verify(content, self.public, signature)
 
 
 class SigningKeys(msgspec.Struct, frozen=True, eq=False):
-    """The keys of a set by their ids, and what keeps the others from being used, a line for each."""
+    """The usable keys of a set by their ids, and a line for each unusable one, with the reason."""
 
     by_id: dict[str, SigningKey]
     unusable: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, tuple[bytes, frozenset[str]]]:
-        """What makes two sets the same."""
+        """Equal for two sets with the same keys."""
         return {key_id: (key.thumbprint, key.algorithms) for key_id, key in self.by_id.items()}
 
 
 class _Unusable(Exception):
-    """Why a key cannot be used. Never what is in it: somebody might publish a private key."""
+    """Why a key cannot be used. The text shows no member of it: it may be a private key, published by mistake."""
 
 
 def parse_signing_keys(content: bytes) -> SigningKeys:
-    """Read a key set. Raises `InvalidInput` where there is no key in it that can be used."""
+    """Parse a key set. Raises `InvalidInput` where it holds no usable key."""
     keys: dict[str, SigningKey] = {}
     ambiguous: set[str] = set()
     unusable: list[str] = []
@@ -110,11 +107,10 @@ def _listed(content: bytes) -> list[Any]:
         document = strict_json.decode(content)
     except InvalidInput as error:
         raise InvalidInput(f"is no key set: {'; '.join(fault.detail for fault in error.field_errors)}") from None
-    keys = document.get("keys") if isinstance(document, dict) else None
+    document = document if isinstance(document, dict) else {}
+    keys = document.get("keys")
     if not isinstance(keys, list):
-        hint = ""
-        if isinstance(document, dict) and "jwks_uri" in document:
-            hint = "; it is a discovery document, and the key set is at its jwks_uri"
+        hint = "; it is a discovery document, and the key set is at its jwks_uri" if "jwks_uri" in document else ""
         raise InvalidInput(f"is no key set: it has no list of keys{hint}")
     if len(keys) > KEYS_LIMIT:
         raise InvalidInput(f"holds more than {KEYS_LIMIT} keys")
@@ -125,42 +121,41 @@ def _signing_key(jwk: Any) -> SigningKey:
     if not isinstance(jwk, dict):
         raise _Unusable("it is no object")
     if _SECRET_MEMBERS & jwk.keys():
-        raise _Unusable("it is a secret, which whoever could read it can sign with")
+        raise _Unusable("it is a secret, which every reader of the set can sign with")
     key_id = jwk.get("kid")
     if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_LIMIT:
         raise _Unusable("it has no kid, and nothing else tells which token it is for")
-    algorithms = _algorithms(jwk)
+    cost_us, algorithms = _cost_and_algorithms(jwk)
     public = _public_key(jwk, algorithms[0])
-    cost_us = _COST_US.get(algorithms[0], 0)
     if isinstance(public, RSAPublicKey):
-        _check_rsa(public)
-        cost_us = _RSA_2048_COST_US * public.key_size**2 // RSA_LEAST_BITS**2
+        cost_us = cost_us * public.key_size**2 // RSA_LEAST_BITS**2
+    form = _BY_NAME[algorithms[0]].to_jwk(public, as_dict=True)  # one for all ways in which a set may write the numbers
+    members = {name: form[name] for name in _PUBLIC_MEMBERS if name in form}
     return SigningKey(
         key_id=key_id,
         algorithms=frozenset(algorithms),
-        thumbprint=_thumbprint(public, algorithms[0]),
+        thumbprint=sha256(strict_json.canonical(members)).digest(),
         cost_us=cost_us,
         public=public,
     )
 
 
-def _algorithms(jwk: dict[str, Any]) -> tuple[str, ...]:
-    """The algorithms of a key, by its form and by what its set says of it."""
+def _cost_and_algorithms(jwk: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+    """By the kind of key, and by the purpose that its set states."""
     if jwk.get("use", "sig") != "sig":
         raise _Unusable("it is not for signatures")
     operations = jwk.get("key_ops", ["verify"])
     if not isinstance(operations, list) or "verify" not in operations:
         raise _Unusable("it is not for verifying")
     kty, curve = jwk.get("kty"), jwk.get("crv")
-    family = _FAMILIES.get((str(kty), None if kty == "RSA" else str(curve)))
-    if family is None:
-        raise _Unusable("its kind of key, or its curve, is not known here")
+    kind = _KINDS.get((str(kty), None if kty == "RSA" else str(curve)))
+    if kind is None:
+        raise _Unusable("its kind of key, or its curve, is not supported")
+    cost_us, algorithms = kind
     named = jwk.get("alg")
-    if named is None:
-        return family
-    if named not in family:
-        raise _Unusable("its alg does not fit its kind of key, or is not known here")
-    return (named,)
+    if named is not None and named not in algorithms:
+        raise _Unusable("its alg does not fit its kind of key, or is not supported")
+    return cost_us, algorithms if named is None else (named,)
 
 
 def _public_key(jwk: dict[str, Any], algorithm: str) -> AllowedPublicKeys:
@@ -168,29 +163,13 @@ def _public_key(jwk: dict[str, Any], algorithm: str) -> AllowedPublicKeys:
     numbers = [members[name] for name in ("n", "e", "x", "y") if name in members]
     if not all(isinstance(number, str) and _NUMBER.fullmatch(number) for number in numbers):
         raise _Unusable("its numbers are not in base64url, or too long")
-    public = _built(members, algorithm)
-    if public is None:
-        raise _Unusable("its numbers make no key")
-    return public
-
-
-def _built(members: dict[str, str], algorithm: str) -> AllowedPublicKeys | None:
-    """The key, or ``None``: the library's errors show what was in it, so none of them goes on from here."""
     try:
         public: AllowedPublicKeys = PyJWK(members, algorithm=algorithm).key
     except (PyJWTError, ValueError, TypeError, UnsupportedAlgorithm):
-        return None
+        raise _Unusable("its numbers make no key") from None
+    if isinstance(public, RSAPublicKey):
+        if not RSA_LEAST_BITS <= public.key_size <= RSA_MOST_BITS:
+            raise _Unusable(f"it has {public.key_size} bits; {RSA_LEAST_BITS} to {RSA_MOST_BITS} are accepted")
+        if public.public_numbers().e >= RSA_EXPONENT_LIMIT:
+            raise _Unusable("its exponent is too great")
     return public
-
-
-def _check_rsa(public: RSAPublicKey) -> None:
-    if not RSA_LEAST_BITS <= public.key_size <= RSA_MOST_BITS:
-        raise _Unusable(f"it has {public.key_size} bits; {RSA_LEAST_BITS} to {RSA_MOST_BITS} are accepted")
-    if public.public_numbers().e >= RSA_EXPONENT_LIMIT:
-        raise _Unusable("its exponent is too great")
-
-
-def _thumbprint(public: AllowedPublicKeys, algorithm: str) -> bytes:
-    """By what the key is, not by how its set happens to write it."""
-    jwk = _BY_NAME[algorithm].to_jwk(public, as_dict=True)
-    return sha256(strict_json.canonical({name: jwk[name] for name in _PUBLIC_MEMBERS if name in jwk})).digest()

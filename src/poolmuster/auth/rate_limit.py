@@ -1,43 +1,46 @@
-"""How much time may go into signatures that turn out wrong.
+"""Bounds the time that is spent on wrong signatures.
 
-Everything else about a token is checked first and costs next to nothing. A signature costs 20 to 500 us, and whoever
-knows an account's name can send wrong ones without end. So what wrong ones cost is bounded, in the event loop's time;
-right ones cost nothing of the bound, however many come at once, as after a restart.
+All other checks of a token come first and cost next to nothing. A signature costs 20 to 500 us, and a client that knows
+an account's name can send wrong ones without end. So their cost is bounded, as a share of the event loop's time. Right
+signatures are free, however many come at once, as after a restart.
 
-There are two allowances, so that a flood does not keep out those who were here before: one for pods of which a token
-was good before, as when theirs are renewed, and one for everybody else. A pod is known by its UID, which those who
-flood from outside of its cluster cannot know.
+Pods whose token was right before have a bucket of their own, so that a flood does not keep them from renewing it. A pod
+is known by its UID, which is not known outside of its cluster.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from typing import TypeVar
 
 from poolmuster.ports.clock import Clock
 
-PER_S_US = 10_000
+RATE_US_PER_S = 10_000
 """One percent of the event loop."""
 
 BURST_US = 20_000
-FAMILIAR_LIMIT = 20_000
-REFUSED_LIMIT = 10_000
+KNOWN_PODS_LIMIT = 20_000
+REJECTED_LIMIT = 10_000
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class TokenBucket:
-    """An amount that is spent, and grows back evenly up to ``burst_us``. The last that is granted may overdraw it."""
+    """An amount that is spent, and refills evenly up to ``burst_us``. The last spend may overdraw it."""
 
-    def __init__(self, clock: Clock, per_s_us: int, burst_us: int) -> None:
+    def __init__(self, clock: Clock, rate_us_per_s: int, burst_us: int) -> None:
         self._clock = clock
-        self._per_s_us = per_s_us
+        self._rate_us_per_s = rate_us_per_s
         self._burst_us = burst_us
         self._left_us = float(burst_us)
-        self._counted_ms = clock.monotonic_ms()
+        self._filled_ms = clock.monotonic_ms()
 
-    def is_left(self) -> bool:
-        """Whether there is anything left."""
+    def refill(self) -> bool:
+        """Refill it as of now. Returns whether anything is left."""
         now_ms = self._clock.monotonic_ms()
-        grown_us = (now_ms - self._counted_ms) * self._per_s_us / 1000
-        self._left_us = min(self._burst_us, self._left_us + grown_us)
-        self._counted_ms = now_ms
+        refilled_us = (now_ms - self._filled_ms) * self._rate_us_per_s / 1000
+        self._left_us = min(self._burst_us, self._left_us + refilled_us)
+        self._filled_ms = now_ms
         return self._left_us > 0
 
     def spend(self, amount_us: int) -> None:
@@ -45,53 +48,45 @@ class TokenBucket:
         self._left_us -= amount_us
 
 
-class VerificationBudget:
-    """The two allowances, and who is familiar: whoever had a good token among the last `FAMILIAR_LIMIT`."""
+class LatestEntries(OrderedDict[K, V]):
+    """The ``limit`` entries that were set last."""
 
-    def __init__(self, clock: Clock, per_s_us: int = PER_S_US, burst_us: int = BURST_US) -> None:
-        self._of_strangers = TokenBucket(clock, per_s_us, burst_us)
-        self._of_familiar = TokenBucket(clock, per_s_us, burst_us)
-        self._familiar: OrderedDict[Hashable, None] = OrderedDict()
-
-    def allows(self, who: Hashable) -> bool:
-        """Whether a signature may be verified for ``who`` now."""
-        return self._allowance(who).is_left()
-
-    def was_wrong(self, who: Hashable, cost_us: int) -> None:
-        """The signature was wrong, and finding out took ``cost_us``."""
-        self._allowance(who).spend(cost_us)
-
-    def was_right(self, who: Hashable) -> None:
-        """The signature was right."""
-        self._familiar[who] = None
-        self._familiar.move_to_end(who)
-        if len(self._familiar) > FAMILIAR_LIMIT:
-            self._familiar.popitem(last=False)
-
-    def _allowance(self, who: Hashable) -> TokenBucket:
-        return self._of_familiar if who in self._familiar else self._of_strangers
-
-
-Mark = tuple[str, int]
-"""An issuer, and the generation of its keys."""
-
-
-class RejectedTokenCache:
-    """Digests of tokens whose signature was wrong, each with the ``mark`` of the keys that it was wrong by."""
-
-    def __init__(self, limit: int = REFUSED_LIMIT) -> None:
+    def __init__(self, limit: int) -> None:
+        super().__init__()
         self._limit = limit
-        self._marks: OrderedDict[bytes, Mark] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._marks)
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._limit:
+            self.popitem(last=False)
 
-    def add(self, digest: bytes, mark: Mark) -> None:
-        """Remember one. Beyond the limit the oldest is forgotten."""
-        self._marks[digest] = mark
-        if len(self._marks) > self._limit:
-            self._marks.popitem(last=False)
 
-    def mark(self, digest: bytes) -> Mark | None:
-        """The mark that it was added with, or ``None``."""
-        return self._marks.get(digest)
+class VerificationBudget:
+    """A bucket for known pods, whose signature was right before, and one for all others."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        rate_us_per_s: int = RATE_US_PER_S,
+        burst_us: int = BURST_US,
+        known_pods: int = KNOWN_PODS_LIMIT,
+    ) -> None:
+        self._others = TokenBucket(clock, rate_us_per_s, burst_us)
+        self._known = TokenBucket(clock, rate_us_per_s, burst_us)
+        self._known_pods: LatestEntries[Hashable, None] = LatestEntries(known_pods)
+
+    def allows(self, pod: Hashable) -> bool:
+        """Whether a signature may be verified for ``pod`` now."""
+        return self._bucket(pod).refill()
+
+    def record_wrong(self, pod: Hashable, cost_us: int) -> None:
+        """A signature for ``pod`` was wrong; its verification took ``cost_us``."""
+        self._bucket(pod).spend(cost_us)
+
+    def record_right(self, pod: Hashable) -> None:
+        """A signature for ``pod`` was right."""
+        self._known_pods[pod] = None
+
+    def _bucket(self, pod: Hashable) -> TokenBucket:
+        return self._known if pod in self._known_pods else self._others

@@ -147,7 +147,7 @@ async def test_keys_that_are_not_used_are_said_once(tmp_path: Path) -> None:
             file.write(odd + b" ")
             await file.settle()
     assert [(line["event"], line.get("why")) for line in lines] == [
-        ("issuer keys ignored", ["key 0: its kind of key, or its curve, is not known here"])
+        ("issuer keys ignored", ["key 0: its kind of key, or its curve, is not supported"])
     ]
 
 

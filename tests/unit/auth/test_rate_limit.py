@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from poolmuster.auth import rate_limit as verification_budget
-from poolmuster.auth.rate_limit import RejectedTokenCache, TokenBucket, VerificationBudget
+from poolmuster.auth.rate_limit import LatestEntries, TokenBucket, VerificationBudget
 from poolmuster.model.auth import AuthenticationError, AuthFailure
 from tests.support.clock import ManualClock
 from tests.support.issuer import ACCOUNT, b64
@@ -46,7 +45,7 @@ def test_wrong_signatures_are_looked_at_until_the_allowance_is_spent() -> None:
     reasons = flood(world, BURST + 50)
     assert reasons == [AuthFailure.BAD_SIGNATURE] * BURST + [AuthFailure.BUSY] * 50
     assert world.accounts.verifications == world.accounts.wrong_signatures == BURST
-    assert world.accounts.put_off == 50
+    assert world.accounts.throttled == 50
 
 
 async def test_the_allowance_grows_back_to_one_percent_of_the_time() -> None:
@@ -124,27 +123,37 @@ def test_a_token_that_was_refused_is_good_when_its_key_is_published() -> None:
     assert world.refusal(token) is AuthFailure.BAD_SIGNATURE
 
 
-def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = RejectedTokenCache(limit=2)
+def test_what_is_remembered_has_a_bound() -> None:
+    rejected: LatestEntries[bytes, int] = LatestEntries(limit=2)
     for digest in (b"a", b"b", b"c"):
-        refused.add(digest, ("issuer", 1))
-    assert len(refused) == 2
-    assert refused.mark(b"a") is None
-    assert refused.mark(b"c") == ("issuer", 1)
-    monkeypatch.setattr(verification_budget, "FAMILIAR_LIMIT", 2)
-    budget = VerificationBudget(ManualClock(), per_s_us=0, burst_us=1)
-    for who in ("a", "b", "a", "c"):
-        budget.was_right(who)
-    budget.was_wrong("stranger", 1)
-    assert [budget.allows(who) for who in ("a", "b", "c")] == [True, False, True]
+        rejected[digest] = 1
+    assert len(rejected) == 2
+    assert rejected.get(b"a") is None
+    assert rejected.get(b"c") == 1
+    budget = VerificationBudget(ManualClock(), rate_us_per_s=0, burst_us=1, known_pods=2)
+    for pod in ("a", "b", "a", "c"):
+        budget.record_right(pod)
+    budget.record_wrong("stranger", 1)
+    assert [budget.allows(pod) for pod in ("a", "b", "c")] == [True, False, True]
+
+
+def test_rejected_tokens_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poolmuster.auth.service_accounts.REJECTED_LIMIT", 2)
+    world = World()
+    first, *others = [forged(world) for _ in range(3)]
+    for token in (first, *others, *others):
+        world.refusal(token)
+    assert world.accounts.verifications == 3
+    world.refusal(first)
+    assert world.accounts.verifications == 4, "the oldest was evicted"
 
 
 async def test_an_allowance_never_grows_over_its_burst() -> None:
     clock = ManualClock()
-    allowance = TokenBucket(clock, per_s_us=1_000, burst_us=500)
+    bucket = TokenBucket(clock, rate_us_per_s=1_000, burst_us=500)
     await clock.advance(3_600_000)
-    assert allowance.is_left()
-    allowance.spend(500)
-    assert not allowance.is_left()
+    assert bucket.refill()
+    bucket.spend(500)
+    assert not bucket.refill()
     await clock.advance(1)
-    assert allowance.is_left()
+    assert bucket.refill()

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from poolmuster.auth.service_account_token import TOKEN_LIMIT, parse_service_account_token
-from poolmuster.auth.service_accounts import CLOCK_SLACK_MS
+from poolmuster.auth.service_accounts import CLOCK_SLACK_MS, TOKEN_LIMIT, parse_service_account_token
 from poolmuster.model.auth import AuthenticationError, AuthFailure, ServiceAccountCredential
 from tests.support.issuer import ACCOUNT, AUDIENCE, ISSUER, NAMESPACE, Issuer, private_key
 from tests.unit.auth.accounts import World
@@ -204,7 +203,7 @@ def test_a_token_taken_apart_does_not_show_itself() -> None:
     world = World()
     token = world.token()
     shown = repr(parse_service_account_token(token))
-    assert shown == "AccountToken('https://issuer.example', inference/relay)"
+    assert shown == "ServiceAccountToken('https://issuer.example', inference/relay)"
 
 
 NO_ACCOUNTS = [

@@ -73,5 +73,5 @@ def _of_accounts(accounts: ServiceAccounts) -> Iterator[Metric]:
     )
     verifications.add_metric(["good"], accounts.verifications - accounts.wrong_signatures)
     verifications.add_metric(["wrong"], accounts.wrong_signatures)
-    verifications.add_metric(["put_off"], accounts.put_off)
+    verifications.add_metric(["put_off"], accounts.throttled)
     yield verifications
