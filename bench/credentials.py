@@ -20,8 +20,7 @@ from bench.load import Measured, closed_loop, get, post
 from bench.pools import body
 from bench.programs import Program, poolmuster
 from bench.results import Results
-from poolmuster.auth.credentials_file import credentials_line
-from poolmuster.auth.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import credentials_line, digest_of, new_token
 from tests.support.issuer import ISSUER, Issuer
 from tests.support.pki import Authority
 

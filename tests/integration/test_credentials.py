@@ -12,8 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from poolmuster.auth.credentials_file import credentials_line
-from poolmuster.auth.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import credentials_line, digest_of, new_token
 from poolmuster.model.auth import Role
 from tests.support.guarded import GuardedProgram, guarded
 from tests.support.pki import Authority, replace_file

@@ -13,8 +13,7 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
-from poolmuster.auth.credentials_file import credentials_line
-from poolmuster.auth.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import credentials_line, digest_of, new_token
 from tests.support.guarded import GuardedProgram, guarded
 from tests.support.issuer import ISSUER, Issuer
 from tests.support.pki import DAY, Authority, Issued, from_now, replace_file

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from poolmuster.auth.credentials_file import credentials_line
-from poolmuster.auth.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import credentials_line, digest_of, new_token
 from poolmuster.model.auth import Role
 
 CLUSTER = "c"

@@ -1,7 +1,7 @@
-"""Tells who asks: proofs made from what was presented, judged by the credentials file.
+"""Authenticates requests: verifies the credential that one presents, and finds its principal in the credentials file.
 
-What was admitted is remembered by a digest of the token, so a heartbeat with a token costs one short hash more than
-one without. A wrong token costs the same. Nothing that is kept would let anybody in.
+A digest of each accepted token is cached with its principal, so a heartbeat with a token costs one short hash more than
+one without, and so does one with a wrong token. No cached value is a credential.
 """
 
 import re
@@ -9,10 +9,9 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
-from typing import Protocol
 
-from poolmuster.auth.credentials_file import Account, ParsedCredentials
-from poolmuster.auth.tokens import digest_of
+from poolmuster.auth.credentials_file import ParsedCredentials, digest_of
+from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.model.auth import (
     AuthenticationError,
     AuthFailure,
@@ -24,36 +23,19 @@ from poolmuster.model.auth import (
 from poolmuster.ports.authenticator import AuthContext
 from poolmuster.ports.clock import Clock
 
-REMEMBERED = 30_000
-"""Admissions remembered at once, as many as pools and streams: the oldest is forgotten first, and proved again."""
+CACHE_SIZE = 30_000
+"""As many contexts as pools and streams; the oldest is evicted first, and its credential verified again."""
 
-SCHEME = b"bearer "
-USUAL_SCHEME = b"Bearer "
 JWT_DOTS = 2
-_digest = partial(blake2b, digest_size=24)  # not of OpenSSL, which takes longer to be asked than to answer
-_TOKEN = re.compile(rb"[!-~]+")
-
-
-class TokenVerifier(Protocol):
-    """Proves service accounts by their tokens."""
-
-    def verify(self, token: str, known: Callable[[str, str, str], bool]) -> ServiceAccountCredential:
-        """The account of ``token``. Raises `AuthenticationError`.
-
-        ``known`` returns whether an account is in the credentials file: only such a token is verified.
-        """
-        ...
-
-    def holds(self, proof: ServiceAccountCredential) -> bool:
-        """Whether the key that ``proof`` rests on is still one of its issuer's."""
-        ...
+_digest = partial(blake2b, digest_size=24)  # not OpenSSL's, whose calls take longer than the hash
+_BEARER = re.compile(rb"(?i:bearer) +([!-~]+) *")
 
 
 class CredentialAuthenticator:
     """`poolmuster.ports.authenticator.Authenticator` by a credentials file.
 
-    ``credentials`` is the file as last read; ``trusts`` tells whether the anchor of a certificate's chain is trusted
-    now; without it no certificate is. Whoever changes what these say calls `begin_generation`.
+    ``credentials`` returns the file as of its last good read; ``trusts`` whether the trust anchor of a certificate is
+    trusted now; without it no certificate is. `invalidate` must be called when either would return something else.
     """
 
     def __init__(
@@ -61,7 +43,7 @@ class CredentialAuthenticator:
         credentials: Callable[[], ParsedCredentials],
         clock: Clock,
         *,
-        accounts: TokenVerifier | None = None,
+        accounts: ServiceAccounts | None = None,
         trusts: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.generation = 1
@@ -69,11 +51,11 @@ class CredentialAuthenticator:
         self._clock = clock
         self._accounts = accounts
         self._trusts = trusts
-        self._admitted: dict[bytes | CertificateCredential, AuthContext] = {}
+        self._cache: dict[bytes | CertificateCredential, AuthContext] = {}
         self._salt = secrets.token_bytes(16)
 
     def invalidate(self) -> None:
-        """Something changed: nothing that was admitted before counts without being judged again."""
+        """Authorize every cached credential again before its next use."""
         self.generation += 1
 
     def authenticate(self, authorization: bytes | None, certificate: CertificateCredential | None) -> AuthContext:
@@ -81,85 +63,67 @@ class CredentialAuthenticator:
         if authorization is None:
             if certificate is None:
                 raise AuthenticationError(AuthFailure.MISSING, "no credentials")
-            return self._cached(certificate) or self._cache(certificate, certificate)
-        # As it comes with every heartbeat, so each call less counts; what is remembered was well-formed.
-        admission = self._admitted.get(_digest(self._salt + authorization).digest())
-        if admission is not None and self._is_valid(admission):
-            return admission
-        token = _token_of(authorization)
-        key = _digest(self._salt + USUAL_SCHEME + token).digest()
-        return self._cached(key) or self._cache(key, self._verify(token))
+            return self._cached(certificate, lambda: certificate)
+        # First by the header as it is, without parsing it: this runs for every heartbeat.
+        context = self._cache.get(_digest(self._salt + authorization).digest())
+        if context is not None and self._is_valid(context):
+            return context
+        bearer = _BEARER.fullmatch(authorization)
+        if bearer is None:
+            text = "the Authorization header is not 'Bearer TOKEN', with one word of visible ASCII"
+            raise AuthenticationError(AuthFailure.MALFORMED, text)
+        return self._cached(_digest(self._salt + b"Bearer " + bearer[1]).digest(), lambda: self._verify(bearer[1]))
 
-    def _cached(self, key: bytes | CertificateCredential) -> AuthContext | None:
-        """Who was admitted by this before, judged again if need be: no signature is verified twice."""
-        admission = self._admitted.get(key)
-        if admission is None or self._is_valid(admission):
-            return admission
-        del self._admitted[key]
-        assert admission.credential is not None, "who was admitted here has proved something"
-        return self._cache(key, admission.credential)
-
-    def _cache(self, key: bytes | CertificateCredential, proof: VerifiedCredential) -> AuthContext:
-        admission = self._authorize(proof)
-        if len(self._admitted) >= REMEMBERED:
-            del self._admitted[next(iter(self._admitted))]
-        self._admitted[key] = admission
-        return admission
-
-    def reauthenticate(self, admission: AuthContext) -> AuthContext:
+    def reauthenticate(self, context: AuthContext) -> AuthContext:
         """See `poolmuster.ports.authenticator.Authenticator.reauthenticate`."""
-        if self._is_valid(admission):
-            return admission
-        assert admission.credential is not None, "who was admitted here has proved something"
-        return self._authorize(admission.credential)
+        if self._is_valid(context):
+            return context
+        assert context.credential is not None, "anonymous contexts are of no authenticator"
+        return self._authorize(context.credential)
 
-    def _is_valid(self, admission: AuthContext) -> bool:
-        return admission.generation == self.generation and (
-            admission.expires_at_ms is None or self._clock.wall_ms() < admission.expires_at_ms
+    def _cached(self, key: bytes | CertificateCredential, verify: Callable[[], VerifiedCredential]) -> AuthContext:
+        """The context for ``key``. No credential is verified twice while it is cached."""
+        known = self._cache.get(key)
+        if known is not None and self._is_valid(known):
+            return known
+        self._cache.pop(key, None)
+        context = self._authorize(verify() if known is None or known.credential is None else known.credential)
+        if len(self._cache) >= CACHE_SIZE:
+            del self._cache[next(iter(self._cache))]
+        self._cache[key] = context
+        return context
+
+    def _is_valid(self, context: AuthContext) -> bool:
+        return context.generation == self.generation and (
+            context.expires_at_ms is None or self._clock.wall_ms() < context.expires_at_ms
         )
 
     def _verify(self, token: bytes) -> VerifiedCredential:
-        proof = TokenCredential(digest_of(token))
-        if token.count(b".") != JWT_DOTS or proof.digest in self._credentials().tokens:
-            return proof
+        credential = TokenCredential(digest_of(token))
+        if token.count(b".") != JWT_DOTS or credential.digest in self._credentials().tokens:
+            return credential
         if self._accounts is None:
-            raise AuthenticationError(
-                AuthFailure.UNKNOWN_TOKEN, "it looks like a service account's token, and --auth-oidc is not set"
-            )
-        return self._accounts.verify(token.decode("ascii"), self._knows_account)
+            text = "it looks like a service account's token, and --auth-oidc is not set"
+            raise AuthenticationError(AuthFailure.UNKNOWN_TOKEN, text)
+        return self._accounts.verify(token.decode("ascii"), lambda *account: account in self._credentials().accounts)
 
-    def _knows_account(self, issuer: str, namespace: str, account: str) -> bool:
-        wanted: Account = (issuer, namespace, account)
-        return wanted in self._credentials().accounts
-
-    def _authorize(self, proof: VerifiedCredential) -> AuthContext:
-        known = self._credentials().known(proof)
-        ends = [known.expires_at_ms] if known.expires_at_ms is not None else []
-        name = known.principal.name
-        if isinstance(proof, CertificateCredential):
-            if self._trusts is None or not self._trusts(proof.trust_anchor):
+    def _authorize(self, credential: VerifiedCredential) -> AuthContext:
+        """The context of a verified credential, by what is trusted now. Raises `AuthenticationError`."""
+        entry = self._credentials().find(credential)
+        ends_ms = [] if entry.expires_at_ms is None else [entry.expires_at_ms]
+        name = entry.principal.name
+        if isinstance(credential, CertificateCredential):
+            if self._trusts is None or not self._trusts(credential.trust_anchor):
                 text = f"the authority of the certificate of {name!r} is not trusted any more"
                 raise AuthenticationError(AuthFailure.UNTRUSTED_AUTHORITY, text)
-            ends.append(proof.expires_at_ms)
-        elif isinstance(proof, ServiceAccountCredential):
-            if self._accounts is None or not self._accounts.holds(proof):
-                raise AuthenticationError(
-                    AuthFailure.UNKNOWN_KEY, f"the key that signed the token of {name!r} was withdrawn"
-                )
-            ends.append(proof.expires_at_ms)
-        expires_at_ms = min(ends, default=None)
+            ends_ms.append(credential.expires_at_ms)
+        elif isinstance(credential, ServiceAccountCredential):
+            if self._accounts is None or not self._accounts.holds(credential):
+                raise AuthenticationError(AuthFailure.UNKNOWN_KEY, f"the key of the token of {name!r} was withdrawn")
+            ends_ms.append(credential.expires_at_ms)
+        expires_at_ms = min(ends_ms, default=None)
         if expires_at_ms is not None and self._clock.wall_ms() >= expires_at_ms:
             raise AuthenticationError(AuthFailure.EXPIRED, f"the credential of {name!r} has expired")
         return AuthContext(
-            principal=known.principal, credential=proof, generation=self.generation, expires_at_ms=expires_at_ms
+            principal=entry.principal, credential=credential, generation=self.generation, expires_at_ms=expires_at_ms
         )
-
-
-def _token_of(authorization: bytes) -> bytes:
-    """What the header presents, however its scheme is written. Raises `AuthenticationError`."""
-    if authorization[: len(SCHEME)].lower() != SCHEME:
-        raise AuthenticationError(AuthFailure.MALFORMED, "the Authorization header is not 'Bearer TOKEN'")
-    token = authorization[len(SCHEME) :].strip(b" ")
-    if _TOKEN.fullmatch(token) is None:
-        raise AuthenticationError(AuthFailure.MALFORMED, "what follows 'Bearer' is not one word of visible ASCII")
-    return token

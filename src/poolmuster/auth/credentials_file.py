@@ -1,19 +1,21 @@
-"""The credentials file: who is known, by what, and what each may do.
+"""The credentials file: the principals of a service, the credentials of each, and what each may do.
 
-One line of TOML for each principal. It is known by exactly one of: ``sha256`` (of a bearer token), ``uri`` or ``dns``
-(a name in its client certificate), ``service_account`` of an ``issuer``. Each may be a list, which is how a credential
-is replaced without a gap: both the old and the new count until the old one is taken out.
+One line of TOML for each principal, with exactly one kind of credential: ``sha256`` (of a bearer token), ``uri`` or
+``dns`` (a name in a client certificate), or ``service_account`` of an ``issuer``. Each may be a list, to replace a
+credential without a gap: the old and the new one count until the old one is removed.
 """
 
+import hashlib
 import json
 import re
+import secrets
 import tomllib
+from collections.abc import Collection, Iterator
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from poolmuster.auth.tokens import PREFIX
 from poolmuster.model.auth import (
     AuthenticationError,
     AuthFailure,
@@ -26,51 +28,71 @@ from poolmuster.model.auth import (
 )
 from poolmuster.model.errors import FieldError, InvalidInput
 
+PREFIX = "pmt_"
+"""Begins every token, so that scanners for secrets can find one."""
+
+TOKEN_BYTES = 32
 NAME_LIMIT = 128
 NAMES_SHOWN = 300
-DIGEST_HEX_DIGITS = 64
 
 Account = tuple[str, str, str]
 """Issuer, namespace and name of a service account."""
 
 K = TypeVar("K")
 S = TypeVar("S", bound=str)
+_Bound = Annotated[int, msgspec.Meta(ge=1)]
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+def new_token() -> str:
+    """A random bearer token."""
+    return PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def digest_of(token: bytes) -> bytes:
+    """The SHA-256 of a token. A slow hash is not needed: 256 random bits cannot be guessed."""
+    return hashlib.sha256(token).digest()
 
 
 class PrincipalEntry(msgspec.Struct, frozen=True):
-    """A principal, and until when its line counts, in milliseconds since 1970."""
+    """A principal, and the end of its line's validity in milliseconds since 1970."""
 
     principal: Principal
     expires_at_ms: int | None = None
 
 
 class CredentialEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One line as it stands."""
+    """One line of the file."""
 
-    roles: Role | tuple[Role, ...]
+    roles: Role | Annotated[tuple[Role, ...], msgspec.Meta(min_length=1)]
     sha256: str | tuple[str, ...] = ()
     uri: str | tuple[str, ...] = ()
     dns: str | tuple[str, ...] = ()
     service_account: str | tuple[str, ...] = ()
     issuer: str | None = None
-    clusters: tuple[str, ...] = ()
-    streams: int | None = None
-    pools_per_cluster: int | None = None
-    expires: datetime | None = None
+    clusters: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
+    streams: _Bound | None = None
+    pools_per_cluster: _Bound | None = None
+    expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
-    @property
-    def dns_names(self) -> tuple[str, ...]:
-        """All of ``dns``."""
-        return _each(self.dns)
+    def __post_init__(self) -> None:
+        if Role.REGISTER in _each(self.roles) and not self.clusters:
+            raise ValueError('the role register needs clusters; ["*"] means all')
+        if self.clusters and Role.REGISTER not in _each(self.roles):
+            raise ValueError("clusters are given without the role register")
+        if [bool(each) for each in (self.sha256, self.uri, self.dns, self.service_account)].count(True) != 1:
+            raise ValueError("exactly one of sha256, uri, dns and service_account is needed")
+        if (self.issuer is not None) != bool(self.service_account):
+            raise ValueError("issuer and service_account are given together or not at all")
 
     def __repr__(self) -> str:
-        return f"Line({', '.join(_each(self.roles))})"
+        return f"CredentialEntry({', '.join(_each(self.roles))})"
 
 
 class ParsedCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """The file, read: ``lines`` by name, and whom each credential belongs to. No repr shows a digest."""
+    """The content of the file: ``lines`` by name, and principals by their credentials. No ``repr`` shows a digest."""
 
     lines: dict[str, CredentialEntry]
     tokens: dict[bytes, PrincipalEntry]
@@ -79,155 +101,71 @@ class ParsedCredentials(msgspec.Struct, frozen=True, kw_only=True):
     accounts: dict[Account, PrincipalEntry]
 
     def __repr__(self) -> str:
-        counts = {name: len(getattr(self, name)) for name in self.__struct_fields__ if name != "lines"}
-        return f"Credentials({', '.join(f'{count} {name}' for name, count in counts.items())})"
+        counts = (f"{len(getattr(self, name))} {name}" for name in self.__struct_fields__ if name != "lines")
+        return f"ParsedCredentials({', '.join(counts)})"
 
-    def known(self, proof: VerifiedCredential) -> PrincipalEntry:
-        """Whom ``proof`` belongs to. Raises `AuthenticationError`. Whether either has expired is not asked here."""
-        if isinstance(proof, TokenCredential):
-            known = self.tokens.get(proof.digest)
-            missing = AuthFailure.UNKNOWN_TOKEN
-            what = f"a token with the SHA-256 {proof.digest.hex()[:8]}..."
-        elif isinstance(proof, CertificateCredential):
-            known = self._certificate(proof)
-            missing = AuthFailure.UNKNOWN_CERTIFICATE
-            names = ", ".join((*proof.uris, *proof.dns_names))[:NAMES_SHOWN]
-            what = (
-                f"a certificate for {names}"
-                if names
-                else "a certificate without a URI or DNS name; others do not count"
-            )
+    def find(self, credential: VerifiedCredential) -> PrincipalEntry:
+        """The principal with ``credential``. Raises `AuthenticationError`. Does not check that either has expired."""
+        if isinstance(credential, TokenCredential):
+            entry = self.tokens.get(credential.digest)
+            failure = AuthFailure.UNKNOWN_TOKEN
+            what = f"a token with the SHA-256 {credential.digest.hex()[:8]}..."
+        elif isinstance(credential, CertificateCredential):
+            entry = self._find_certificate(credential)
+            failure = AuthFailure.UNKNOWN_CERTIFICATE
+            names = ", ".join((*credential.uris, *credential.dns_names))[:NAMES_SHOWN]
+            unnamed = "a certificate without a URI or DNS name; others do not count"
+            what = f"a certificate for {names}" if names else unnamed
         else:
-            known = self.accounts.get((proof.issuer, proof.namespace, proof.account))
-            missing = AuthFailure.UNKNOWN_ACCOUNT
-            what = f"the service account {proof.namespace}/{proof.account} of {proof.issuer}"
-        if known is None:
-            raise AuthenticationError(missing, f"no line is for {what}")
-        return known
+            entry = self.accounts.get((credential.issuer, credential.namespace, credential.account))
+            failure = AuthFailure.UNKNOWN_ACCOUNT
+            what = f"the service account {credential.namespace}/{credential.account} of {credential.issuer}"
+        if entry is None:
+            raise AuthenticationError(failure, f"no line is for {what}")
+        return entry
 
-    def _certificate(self, proof: CertificateCredential) -> PrincipalEntry | None:
-        """The first of its names that has a line: URIs before DNS names, in the certificate's order."""
-        for uri in proof.uris:
-            if (known := self.uris.get(uri)) is not None:
-                return known
-        for name in proof.dns_names:
-            # Letters outside of ASCII may become others when they are made small.
-            if name.isascii() and (known := self.dns_names.get(name.lower())) is not None:
-                return known
-        return None
+    def _find_certificate(self, certificate: CertificateCredential) -> PrincipalEntry | None:
+        """By the first name that has a line: URIs before DNS names, in the certificate's order."""
+        found = [self.uris.get(uri) for uri in certificate.uris]
+        # Lower case of a letter outside of ASCII may be a letter of ASCII.
+        found += [self.dns_names.get(name.lower()) for name in certificate.dns_names if name.isascii()]
+        return next((entry for entry in found if entry is not None), None)
 
 
 def parse_credentials(content: bytes) -> ParsedCredentials:
-    """Read the file. Raises `InvalidInput`, which names the line by its principal and shows no digest.
+    """Parse the file. Raises `InvalidInput`, which names the principal of a bad line and shows no digest.
 
-    A file without anything in it is refused, as it looks like one that is being written; one that is to let nobody in
-    holds a comment.
+    An empty file is refused: it may be in the middle of a write. A file without principals holds a comment.
     """
     if not content.strip():
-        raise InvalidInput("is empty; a file that lets nobody in holds at least a comment")
-    _check_no_token(content)
-    try:
-        lines = tomllib.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"is not TOML in UTF-8 ({_where(error)})") from error
-    found = ParsedCredentials(lines={}, tokens={}, uris={}, dns_names={}, accounts={})
-    for name, line in lines.items():
-        _take(found, name, line)
-    return found
-
-
-def credentials_line(
-    name: str, *, sha256: str, roles: tuple[str, ...], clusters: tuple[str, ...] = (), expires: datetime | None = None
-) -> str:
-    """The line of a token, as `parse_credentials` reads it. Whether it makes sense is for that to say."""
-    items = [f"sha256 = {_quoted(sha256)}", f"roles = {_quoted_list(roles)}"]
-    if clusters:
-        items.append(f"clusters = {_quoted_list(clusters)}")
-    if expires is not None:
-        items.append(f"expires = {expires.strftime('%Y-%m-%dT%H:%M:%SZ')}")
-    key = name if _BARE_KEY.fullmatch(name) else _quoted(name)
-    return f"{key} = {{{', '.join(items)}}}"
-
-
-def _quoted(text: str) -> str:
-    """A string of JSON is one of TOML, but for one character; and TOML knows no surrogates."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _quoted_list(texts: tuple[str, ...]) -> str:
-    return f"[{', '.join(map(_quoted, texts))}]"
-
-
-def _check_no_token(content: bytes) -> None:
+        raise InvalidInput("is empty; a file without principals holds at least a comment")
     for number, line in enumerate(content.splitlines(), 1):
         if line.lstrip().startswith(PREFIX.encode()):
-            raise InvalidInput(f"holds a token in line {number}: take it out, and replace that token by another")
-
-
-def _where(error: Exception) -> str:
-    """What is wrong, without the bytes that are: a decoder's own message shows them."""
-    match error:
-        case tomllib.TOMLDecodeError() if "overwrite" in str(error):
-            return f'a name stands twice, {error}; two tokens of one holder stand in one line: sha256 = ["old", "new"]'
-        case tomllib.TOMLDecodeError():
-            return str(error)
-        case UnicodeDecodeError():
-            return "a byte is not"
-        case RecursionError():
-            return "it is nested too deeply"
-    return "a number has too many digits"
-
-
-def _take(found: ParsedCredentials, name: str, content: Any) -> None:
-    line = found.lines[name] = _line(name, content)
-    known = PrincipalEntry(
-        make_principal(
-            name, _each(line.roles), line.clusters, streams=line.streams, pools_per_cluster=line.pools_per_cluster
-        ),
-        None if line.expires is None else round(line.expires.timestamp() * 1000),
-    )
-    given = [bool(way) for way in (line.sha256, line.uri, line.dns, line.service_account)]
-    if sum(given) != 1:
-        raise _fault(name, "is known by exactly one of sha256, uri, dns and service_account")
-    if (line.issuer is not None) != bool(line.service_account):
-        raise _fault(name, "issuer and service_account are given together or not at all")
-    for digest in _each(line.sha256):
-        _put(found.tokens, _digest(name, digest), known)
-    for uri in _each(line.uri):
-        if ":" not in uri:
-            raise _fault(name, f"{uri!r} is no URI")
-        _put(found.uris, uri, known)
-    for dns_name in line.dns_names:
-        if not dns_name.isascii() or not dns_name:
-            raise _fault(name, f"{dns_name!r} is not the DNS name in a certificate, which is in ASCII (xn--...)")
-        _put(found.dns_names, dns_name.lower(), known)
-    for account in _each(line.service_account):
-        namespace, slash, account_name = account.partition("/")
-        if not namespace or not slash or not account_name or "/" in account_name:
-            raise _fault(name, f"{account!r} is not NAMESPACE/NAME")
-        _put(found.accounts, (line.issuer or "", namespace, account_name), known)
-
-
-def _line(name: str, content: Any) -> CredentialEntry:
-    if not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
-        raise InvalidInput(f"has a name that is empty, over {NAME_LIMIT} characters, or not printable: {name[:40]!a}")
-    if not isinstance(content, dict):
-        raise _fault(name, "is {...}, with what it is known by and its roles")
+            raise InvalidInput(f"holds a token in line {number}: remove it, and replace that token by another")
     try:
-        line = msgspec.convert(content, CredentialEntry)
-    except msgspec.ValidationError as error:
-        raise _fault(name, f"{error}{_hint(str(error))}") from error
-    _check_roles(name, line)
-    for bound in ("streams", "pools_per_cluster"):
-        if (value := getattr(line, bound)) is not None and value < 1:
-            raise _fault(name, f"{bound} is a whole number above zero")
-    if line.expires is not None and line.expires.tzinfo is None:
-        raise _fault(name, "expires has no time zone; write it as in 2030-01-31T00:00:00Z")
-    return line
+        document = tomllib.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        is_plain = isinstance(error, tomllib.TOMLDecodeError | UnicodeDecodeError)
+        problem = str(error) if is_plain else "it is nested too deeply, or a number has too many digits"
+        raise InvalidInput(f"is not TOML in UTF-8 ({problem}{_hint(problem)})") from error
+    parsed = ParsedCredentials(lines={}, tokens={}, uris={}, dns_names={}, accounts={})
+    for name, value in document.items():
+        if not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
+            raise InvalidInput(f"has a name over {NAME_LIMIT} characters, empty, or not printable: {name[:40]!a}")
+        try:
+            _add(parsed, name, msgspec.convert(value, CredentialEntry))
+        except (msgspec.ValidationError, ValueError) as error:
+            fault = FieldError(name, f"{error}{_hint(str(error))}")
+            raise InvalidInput("has a line that cannot be used:", (fault,)) from error
+    return parsed
 
 
 def _hint(fault: str) -> str:
-    """What would do, where the decoder's words leave that open."""
+    """What is expected, where the message of a decoder does not say it."""
+    if "overwrite" in fault:
+        return '; two tokens of one principal stand in one line: sha256 = ["old", "new"]'
+    if "`object`" in fault:
+        return '; write it as in {sha256 = "...", roles = ["read"]}'
     if "enum value" in fault:
         return f"; roles are {', '.join(Role)}"
     if "unknown field" in fault:
@@ -235,41 +173,95 @@ def _hint(fault: str) -> str:
     return "; write it as in 2030-01-31T00:00:00Z" if "datetime" in fault else ""
 
 
-def _check_roles(name: str, line: CredentialEntry) -> None:
-    roles = _each(line.roles)
-    if not roles:
-        raise _fault(name, "has no role")
-    registers = Role.REGISTER in roles
-    if registers and not line.clusters:
-        raise _fault(name, 'may register, so clusters says for which; ["*"] is all')
-    if line.clusters and not registers:
-        raise _fault(name, "has clusters without the role register")
-    if "" in line.clusters:
-        raise _fault(name, "has an empty pattern among its clusters")
+def _add(parsed: ParsedCredentials, name: str, line: CredentialEntry) -> None:
+    """Add a line. Raises `ValueError` for a credential that is malformed, and `InvalidInput` for one that is known."""
+    parsed.lines[name] = line
+    principal = make_principal(
+        name, _each(line.roles), line.clusters, streams=line.streams, pools_per_cluster=line.pools_per_cluster
+    )
+    entry = PrincipalEntry(principal, None if line.expires is None else round(line.expires.timestamp() * 1000))
+    for text in _each(line.sha256):
+        _put(parsed.tokens, _parse_digest(text), entry)
+    for uri in _each(line.uri):
+        if ":" not in uri:
+            raise ValueError(f"{uri!r} is no URI")
+        _put(parsed.uris, uri, entry)
+    for dns_name in _each(line.dns):
+        if not dns_name.isascii() or not dns_name:
+            raise ValueError(f"{dns_name!r} is not the DNS name in a certificate, which is in ASCII (xn--...)")
+        _put(parsed.dns_names, dns_name.lower(), entry)
+    for account in _each(line.service_account):
+        namespace, _, account_name = account.partition("/")
+        if not namespace or not account_name or "/" in account_name:
+            raise ValueError(f"{account!r} is not NAMESPACE/NAME")
+        _put(parsed.accounts, (line.issuer or "", namespace, account_name), entry)
 
 
 def _each(given: S | tuple[S, ...]) -> tuple[S, ...]:
     return given if isinstance(given, tuple) else (given,)
 
 
-def _digest(name: str, text: str) -> bytes:
-    """The value is never shown: where a token was pasted in the place of its digest, it would be in the log."""
-    try:
-        digest = bytes.fromhex(text) if len(text) == DIGEST_HEX_DIGITS else b""
-    except ValueError:
-        digest = b""
-    if len(digest) * 2 != DIGEST_HEX_DIGITS:
+def _parse_digest(text: str) -> bytes:
+    """No message shows ``text``, which may be the token itself, pasted in the place of its digest."""
+    if _DIGEST.fullmatch(text) is None:
         pasted = "; it is a token itself, which should be replaced now" if text.startswith(PREFIX) else ""
-        raise _fault(name, f"sha256 is not the SHA-256 of a token in {DIGEST_HEX_DIGITS} hexadecimal digits{pasted}")
-    return digest
+        raise ValueError(f"sha256 is not the SHA-256 of a token in 64 hexadecimal digits{pasted}")
+    return bytes.fromhex(text)
 
 
-def _put(known_by: dict[K, PrincipalEntry], key: K, known: PrincipalEntry) -> None:
-    if (other := known_by.get(key)) is not None:
-        names = f"{other.principal.name!r} and {known.principal.name!r}"
+def _put(entries: dict[K, PrincipalEntry], key: K, entry: PrincipalEntry) -> None:
+    if (other := entries.get(key)) is not None:
+        names = f"{other.principal.name!r} and {entry.principal.name!r}"
         raise InvalidInput(f"has the same credential twice, for {names}")
-    known_by[key] = known
+    entries[key] = entry
 
 
-def _fault(name: str, what: str) -> InvalidInput:
-    return InvalidInput("has a line that cannot be used:", (FieldError(name, what),))
+def credentials_line(
+    name: str, *, sha256: str, roles: tuple[str, ...], clusters: tuple[str, ...] = (), expires: datetime | None = None
+) -> str:
+    """The line for a token. Only `parse_credentials` checks that it makes sense."""
+    items = [f"sha256 = {_quoted(sha256)}", f"roles = [{', '.join(map(_quoted, roles))}]"]
+    if clusters:
+        items.append(f"clusters = [{', '.join(map(_quoted, clusters))}]")
+    if expires is not None:
+        items.append(f"expires = {expires.strftime('%Y-%m-%dT%H:%M:%SZ')}")
+    key = name if _BARE_KEY.fullmatch(name) else _quoted(name)
+    return f"{key} = {{{', '.join(items)}}}"
+
+
+def _quoted(text: str) -> str:
+    """A string of JSON is one of TOML, but for one character; and TOML has no surrogates."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def changes(before: ParsedCredentials, after: ParsedCredentials) -> dict[str, list[str]]:
+    """The names of principals that a reload added, removed or changed."""
+    both = after.lines.keys() & before.lines.keys()
+    return {
+        "added": sorted(after.lines.keys() - before.lines.keys()),
+        "removed": sorted(before.lines.keys() - after.lines.keys()),
+        "changed": sorted(name for name in both if after.lines[name] != before.lines[name]),
+    }
+
+
+def warnings(
+    credentials: ParsedCredentials, *, issuers: Collection[str], certificates: bool, now_ms: int
+) -> Iterator[tuple[str, str]]:
+    """Names of principals, or issuers, whose credentials cannot be used as things are, each with the reason.
+
+    ``issuers`` are those whose tokens are accepted, ``certificates`` says whether certificates are, ``now_ms`` is the
+    wall clock.
+    """
+    for name, line in credentials.lines.items():
+        if line.expires is not None and line.expires.timestamp() * 1000 <= now_ms:
+            yield name, f"it has expired, at {line.expires.isoformat()}"
+        if (line.uri or line.dns) and not certificates:
+            yield name, "its credential is a certificate, and --tls-client-ca is not set"
+        if line.issuer is not None and line.issuer not in issuers:
+            yield name, f"no --auth-oidc is for its issuer {line.issuer!r}"
+        if any("*" in dns_name for dns_name in _each(line.dns)):
+            yield name, "names of certificates are compared whole: a * in dns stands for nothing but itself"
+    named = {line.issuer for line in credentials.lines.values()}
+    for issuer in issuers:
+        if issuer not in named:
+            yield issuer, "it is an issuer of --auth-oidc, and no line names it"

@@ -65,16 +65,10 @@ class LatestEntries(OrderedDict[K, V]):
 class VerificationBudget:
     """A bucket for known pods, whose signature was right before, and one for all others."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        rate_us_per_s: int = RATE_US_PER_S,
-        burst_us: int = BURST_US,
-        known_pods: int = KNOWN_PODS_LIMIT,
-    ) -> None:
+    def __init__(self, clock: Clock, rate_us_per_s: int = RATE_US_PER_S, burst_us: int = BURST_US) -> None:
         self._others = TokenBucket(clock, rate_us_per_s, burst_us)
         self._known = TokenBucket(clock, rate_us_per_s, burst_us)
-        self._known_pods: LatestEntries[Hashable, None] = LatestEntries(known_pods)
+        self._known_pods: LatestEntries[Hashable, None] = LatestEntries(KNOWN_PODS_LIMIT)
 
     def allows(self, pod: Hashable) -> bool:
         """Whether a signature may be verified for ``pod`` now."""

@@ -41,10 +41,9 @@ _FORM = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")
 """The signature may be empty: the algorithm "none" is reported as such."""
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_SUBJECT = re.compile(rf"system:serviceaccount:({_LABEL}):({_LABEL}(?:\.{_LABEL})*)")
-_LABEL_LIMIT = 63
-_SUBDOMAIN_LIMIT = 253
-_SUBJECT_LIMIT = 400
+_NAMESPACE = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_SUBJECT = re.compile(rf"system:serviceaccount:({_NAMESPACE}):(?=.{{1,253}}\Z)({_LABEL}(?:\.{_LABEL})*)")
+"""In the forms of Kubernetes: a namespace is a DNS label, an account's name a DNS subdomain."""
 
 _Instant = Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]
 """A NumericDate in seconds, before the year 10000."""
@@ -150,8 +149,7 @@ class ServiceAccounts:
             text = f"the token of {token.subject} is not for the audience {self._audience!r}"
             raise AuthenticationError(AuthFailure.WRONG_AUDIENCE, text)
         if not is_known(token.issuer, token.namespace, token.account):
-            text = f"no line is for the service account {token.subject}"
-            raise AuthenticationError(AuthFailure.UNKNOWN_ACCOUNT, text)
+            raise AuthenticationError(AuthFailure.UNKNOWN_ACCOUNT, f"no line is for the account {token.subject}")
         return keys
 
     def _verify_signature(self, token: ServiceAccountToken, keys: KeySet, key: SigningKey, digest: bytes) -> None:
@@ -176,11 +174,9 @@ def _key_of(keys: KeySet, token: ServiceAccountToken) -> SigningKey:
     key = keys.key(token.key_id)
     if key is None:
         keys.request_refresh()
-        text = f"the token names a key that is not among those of {token.issuer}"
-        raise AuthenticationError(AuthFailure.UNKNOWN_KEY, text)
+        raise AuthenticationError(AuthFailure.UNKNOWN_KEY, f"the token's key is not one of those of {token.issuer}")
     if token.algorithm not in key.algorithms:
-        text = f"the token's algorithm does not fit the key of {token.issuer} that it names"
-        raise AuthenticationError(AuthFailure.ALGORITHM, text)
+        raise AuthenticationError(AuthFailure.ALGORITHM, f"its algorithm does not fit the key of {token.issuer}")
     return key
 
 
@@ -247,8 +243,7 @@ def _header(header: dict[str, Any]) -> tuple[str, str]:
     """The id of the key, and the algorithm."""
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        text = "the token is signed by an algorithm that is not accepted, or by none"
-        raise AuthenticationError(AuthFailure.ALGORITHM, text)
+        raise AuthenticationError(AuthFailure.ALGORITHM, "the token's algorithm is not accepted here, or it has none")
     if {"crit", "b64"} & header.keys():
         raise _bad("its header has an extension that is not supported")
     if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_LIMIT:
@@ -266,11 +261,10 @@ def _claims(payload: dict[str, Any]) -> _Claims | str:
 
 
 def _subject(subject: Any) -> tuple[str, str]:
-    """Namespace and name, in the forms of Kubernetes: a DNS label and a DNS subdomain."""
-    found = _SUBJECT.fullmatch(subject) if isinstance(subject, str) and len(subject) <= _SUBJECT_LIMIT else None
-    if found is None or len(found[1]) > _LABEL_LIMIT or len(found[2]) > _SUBDOMAIN_LIMIT:
-        text = "the token's subject is no service account of Kubernetes"
-        raise AuthenticationError(AuthFailure.UNKNOWN_ACCOUNT, text)
+    """Namespace and name."""
+    found = _SUBJECT.fullmatch(subject) if isinstance(subject, str) else None
+    if found is None:
+        raise AuthenticationError(AuthFailure.UNKNOWN_ACCOUNT, "the token's subject is no Kubernetes service account")
     return found[1], found[2]
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from poolmuster.auth.credentials_file import credentials_line, parse_credentials
-from poolmuster.auth.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import credentials_line, digest_of, new_token, parse_credentials
 from poolmuster.cli.exit_codes import ExitCode, describe, echo_err
 from poolmuster.cli.options import FILE, Command, CommandGroup, fail_usage, option
 from poolmuster.model.auth import Role

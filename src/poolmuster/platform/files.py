@@ -53,29 +53,20 @@ class _ParsedFiles(Generic[T]):
                 return f"{path}: {error.detail}"
         return tuple(contents)
 
-    def _parsed(self, read: tuple[bytes, ...] | str) -> T:
-        """Raises `InvalidInput`, which names the files."""
-        self._used = read
-        if isinstance(read, str):
-            raise InvalidInput(read)
-        paths = ", ".join(self.paths)
-        try:
-            return self._parse(*read)
-        except InvalidInput as error:
-            raise InvalidInput(f"{paths}: {error.line}") from error
-        except Exception as error:
-            # The errors that libraries raise for a damaged file are no closed set, and none may end the program.
-            raise InvalidInput(f"{paths}: cannot be used ({type(error).__name__})") from error
-
     def _use(self, read: tuple[bytes, ...] | str) -> bool:
         """Parse what was read, if it differs. Returns whether the value, or the problem, changed."""
         if read == self._used:
             return False
-        before = self._problem
+        before, self._used = self._problem, read
+        if isinstance(read, str):
+            self._problem = read
+            return read != before
         try:
-            self.value, self._problem = self._parsed(read), None
+            self.value, self._problem = self._parse(*read), None
         except InvalidInput as error:
-            self._problem = error.detail
+            self._problem = f"{', '.join(self.paths)}: {error.line}"
+        except Exception as error:  # noqa: BLE001  # the errors that libraries raise for a damaged file are no closed set
+            self._problem = f"{', '.join(self.paths)}: cannot be used ({type(error).__name__})"
         return self._problem is None or self._problem != before
 
 
@@ -105,7 +96,9 @@ class WatchedFiles(_ParsedFiles[T]):
     def __init__(self, paths: Sequence[str], parse: Callable[..., T]) -> None:
         super().__init__(paths, parse)
         self._last_read = self._read()
-        self.value = self._parsed(self._last_read)
+        self._use(self._last_read)
+        if self.problem is not None:
+            raise InvalidInput(self.problem)
 
     @property
     def has_unconfirmed_change(self) -> bool:

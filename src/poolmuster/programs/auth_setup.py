@@ -9,8 +9,7 @@ from typing import Any
 import structlog
 
 from poolmuster.auth.authenticator import CredentialAuthenticator
-from poolmuster.auth.credentials_file import ParsedCredentials, parse_credentials
-from poolmuster.auth.credentials_lint import changes, warnings
+from poolmuster.auth.credentials_file import ParsedCredentials, changes, parse_credentials, warnings
 from poolmuster.auth.jwks import open_key_set
 from poolmuster.auth.service_accounts import ServiceAccounts
 from poolmuster.http.tls import TlsFiles

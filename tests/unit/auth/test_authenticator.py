@@ -1,17 +1,34 @@
 """Who presents this, and does it still count: on a clock that the test moves."""
 
-from collections.abc import Callable
-
 import pytest
 
 from poolmuster.auth.authenticator import CredentialAuthenticator
-from poolmuster.auth.credentials_file import parse_credentials
-from poolmuster.auth.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import digest_of, new_token, parse_credentials
+from poolmuster.auth.service_accounts import IsKnownAccount, ServiceAccounts
 from poolmuster.model.auth import AuthenticationError, AuthFailure, CertificateCredential, ServiceAccountCredential
 from poolmuster.ports.authenticator import AuthContext
 from tests.support.clock import ManualClock
 
 DAY_MS = 86_400_000
+
+
+class Accounts(ServiceAccounts):
+    """Verifies every token as the same account's, signed by the same key."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__({}, "", clock)
+        self.clock = clock
+        self.keys = {b"key"}
+        self.verified: list[str] = []
+
+    def verify(self, token: str, is_known: IsKnownAccount) -> ServiceAccountCredential:
+        self.verified.append(token)
+        if not is_known("https://i", "ns", "sa"):
+            raise AuthenticationError(AuthFailure.UNKNOWN_ACCOUNT, "")
+        return ServiceAccountCredential("https://i", "ns", "sa", b"key", self.clock.wall_ms() + 1000)
+
+    def holds(self, credential: ServiceAccountCredential) -> bool:
+        return credential.key in self.keys
 
 
 class World:
@@ -21,24 +38,14 @@ class World:
         self.clock = clock
         self.credentials = parse_credentials(b"# nobody")
         self.anchors = {b"anchor"}
-        self.keys = {b"key"}
-        self.proved: list[str] = []
+        self.accounts = Accounts(clock)
         self.auth = CredentialAuthenticator(
-            lambda: self.credentials, clock, accounts=self, trusts=lambda anchor: anchor in self.anchors
+            lambda: self.credentials, clock, accounts=self.accounts, trusts=lambda anchor: anchor in self.anchors
         )
 
     def write(self, content: str) -> None:
         self.credentials = parse_credentials(content.encode())
         self.auth.invalidate()
-
-    def verify(self, token: str, known: Callable[[str, str, str], bool]) -> ServiceAccountCredential:
-        self.proved.append(token)
-        if not known("https://i", "ns", "sa"):
-            raise AuthenticationError(AuthFailure.UNKNOWN_ACCOUNT, "")
-        return ServiceAccountCredential("https://i", "ns", "sa", b"key", self.clock.wall_ms() + 1000)
-
-    def holds(self, proof: ServiceAccountCredential) -> bool:
-        return proof.key in self.keys
 
     def refused(self, authorization: bytes | None, certificate: CertificateCredential | None = None) -> AuthFailure:
         with pytest.raises(AuthenticationError) as refused:
@@ -167,8 +174,8 @@ def test_a_service_account_is_proved_once_and_judged_again(world: World) -> None
     world.write('a = {issuer = "https://i", service_account = "ns/sa", roles = ["read"]}')
     admission = world.auth.authenticate(bearer(jwt), None)
     assert world.auth.authenticate(bearer(jwt), None) is admission
-    assert world.proved == [jwt, jwt], "not for the third"
-    world.keys = set()
+    assert world.accounts.verified == [jwt, jwt], "not for the third"
+    world.accounts.keys = set()
     world.auth.invalidate()
     with pytest.raises(AuthenticationError) as refused:
         world.auth.reauthenticate(admission)
@@ -187,7 +194,7 @@ def test_a_service_accounts_token_ends_with_itself(world: World) -> None:
 def test_a_token_with_dots_that_has_a_line_is_a_token(world: World) -> None:
     world.write(line("a", "x.y.z"))
     assert world.auth.authenticate(bearer("x.y.z"), None).principal.name == "a"
-    assert world.proved == []
+    assert world.accounts.verified == []
 
 
 def test_what_was_proved_is_judged_again_and_not_proved_again(world: World) -> None:
@@ -195,17 +202,17 @@ def test_what_was_proved_is_judged_again_and_not_proved_again(world: World) -> N
     for name in ("a", "b"):
         world.write(f'{name} = {{issuer = "https://i", service_account = "ns/sa", roles = ["read"]}}')
         assert world.auth.authenticate(bearer("x.y.z"), None).principal.name == name
-    assert world.proved == ["x.y.z"]
+    assert world.accounts.verified == ["x.y.z"]
     world.write("# nobody")
     assert world.refused(bearer("x.y.z")) is AuthFailure.UNKNOWN_ACCOUNT
-    assert world.proved == ["x.y.z"]
-    assert world.auth._admitted == {}, "who is refused is forgotten"
+    assert world.accounts.verified == ["x.y.z"]
+    assert world.auth._cache == {}, "who is refused is forgotten"
 
 
 def test_what_is_remembered_is_bounded_and_never_what_was_presented(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poolmuster.auth.authenticator.REMEMBERED", 3)
+    monkeypatch.setattr("poolmuster.auth.authenticator.CACHE_SIZE", 3)
     tokens = [new_token() for _ in range(5)]
     world.write("".join(line(f"p{number}", token) for number, token in enumerate(tokens)))
     first: AuthContext = world.auth.authenticate(bearer(tokens[0]), None)
@@ -213,7 +220,7 @@ def test_what_is_remembered_is_bounded_and_never_what_was_presented(
         assert world.auth.authenticate(bearer(tokens[0], scheme), None) is first, "one token, however it is written"
     for token in tokens:
         world.auth.authenticate(bearer(token), None)
-    remembered = world.auth._admitted
+    remembered = world.auth._cache
     assert len(remembered) == 3
     assert not any(token.encode() in key for key in remembered if isinstance(key, bytes) for token in tokens)
     assert tokens[0] not in repr(first)

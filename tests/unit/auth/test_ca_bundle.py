@@ -4,7 +4,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from poolmuster.auth.ca_bundle import ANCHORS_REMEMBERED, intern, not_after_ms, read_authorities
+from poolmuster.auth.ca_bundle import ANCHORS_CACHED, intern, not_after_ms, read_authorities
 from poolmuster.model.errors import InvalidInput
 from tests.support.pki import DAY, Authority, from_now, of_no_version, pem_of
 
@@ -66,9 +66,9 @@ def test_what_is_no_certificate_is_vouched_for_by_nobody() -> None:
 
 def test_judgements_are_remembered_within_bounds() -> None:
     authorities = read_authorities(Authority().pem)
-    for number in range(ANCHORS_REMEMBERED + 10):
+    for number in range(ANCHORS_CACHED + 10):
         assert not authorities.trusts(number.to_bytes(4, "big"))
-    assert len(authorities._vouched) == ANCHORS_REMEMBERED
+    assert len(authorities._trusted) == ANCHORS_CACHED
 
 
 def test_equal_anchors_are_held_once() -> None:

@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolmuster.auth.credentials_file import ParsedCredentials, credentials_line, parse_credentials
-from poolmuster.auth.tokens import digest_of, new_token
+from poolmuster.auth.credentials_file import (
+    ParsedCredentials,
+    credentials_line,
+    digest_of,
+    new_token,
+    parse_credentials,
+)
 from poolmuster.model.auth import (
     AuthenticationError,
     AuthFailure,
@@ -33,7 +38,7 @@ def test_a_line_says_who_a_token_is_and_what_it_may_do() -> None:
     found = parse_credentials(
         f'relay = {{sha256 = "{digest.upper()}", roles = ["register"], clusters = ["eu-*"], streams = 3, '
         "pools_per_cluster = 7, expires = 1970-01-01T00:00:01.5Z}".encode()
-    ).known(proof_of(token))
+    ).find(proof_of(token))
     principal = found.principal
     assert (principal.name, principal.streams, principal.pools_per_cluster) == ("relay", 3, 7)
     assert found.expires_at_ms == 1500
@@ -47,7 +52,7 @@ def test_old_and_new_tokens_stand_side_by_side() -> None:
     old, new = new_token(), new_token()
     digests = ", ".join(f'"{digest_of(token.encode()).hex()}"' for token in (old, new))
     found = parse_credentials(f'a = {{sha256 = [{digests}], roles = ["read"]}}'.encode())
-    assert found.known(proof_of(old)) is found.known(proof_of(new))
+    assert found.find(proof_of(old)) is found.find(proof_of(new))
 
 
 def test_a_certificate_is_known_by_its_names_uris_first() -> None:
@@ -57,27 +62,27 @@ def test_a_certificate_is_known_by_its_names_uris_first() -> None:
         b'c = {uri = "spiffe://x/c", roles = ["read"]}\n'
     )
     both = certificate(uris=("spiffe://x/zzz", "spiffe://x/c", "spiffe://x/a"), dns=("b.example",))
-    assert found.known(both).principal.name == "c"
-    assert found.known(certificate(dns=("other.example", "b.EXAMPLE"))).principal.name == "b"
+    assert found.find(both).principal.name == "c"
+    assert found.find(certificate(dns=("other.example", "b.EXAMPLE"))).principal.name == "b"
     for stranger in (certificate(), certificate(uris=("spiffe://x/A",)), certificate(dns=("*.example",))):
         with pytest.raises(AuthenticationError) as refused:
-            found.known(stranger)
+            found.find(stranger)
         assert refused.value.reason is AuthFailure.UNKNOWN_CERTIFICATE
 
 
 def test_a_service_account_is_known_by_issuer_namespace_and_name() -> None:
     found = parse_credentials(b'a = {issuer = "https://i", service_account = "ns/sa", roles = ["read"]}')
-    assert found.known(ServiceAccountCredential("https://i", "ns", "sa", b"k", 1)).principal.name == "a"
+    assert found.find(ServiceAccountCredential("https://i", "ns", "sa", b"k", 1)).principal.name == "a"
     for account in (("https://j", "ns", "sa"), ("https://i", "sa", "ns"), ("https://i", "ns", "SA")):
         with pytest.raises(AuthenticationError) as refused:
-            found.known(ServiceAccountCredential(*account, b"k", 1))
+            found.find(ServiceAccountCredential(*account, b"k", 1))
         assert refused.value.reason is AuthFailure.UNKNOWN_ACCOUNT
 
 
 def test_patterns_match_whole_ids_exactly_as_they_are_written() -> None:
     def speaks_for(pattern: str, cluster_id: str) -> bool:
         line = credentials_line("a", sha256=DIGEST, roles=("register",), clusters=(pattern,))
-        principal = parse_credentials(line.encode()).known(TokenCredential(bytes.fromhex(DIGEST))).principal
+        principal = parse_credentials(line.encode()).find(TokenCredential(bytes.fromhex(DIGEST))).principal
         return principal.can_register(cluster_id)
 
     assert speaks_for("*", "anything\nat all")
@@ -100,10 +105,10 @@ def test_admin_may_everything_and_register_alone_not_even_read() -> None:
     found = parse_credentials(
         f'a = {{sha256 = "{DIGEST}", roles = ["admin"]}}\nb = {{uri = "x:y", roles = ["peer"]}}\n'.encode()
     )
-    admin = found.known(TokenCredential(bytes.fromhex(DIGEST))).principal
+    admin = found.find(TokenCredential(bytes.fromhex(DIGEST))).principal
     assert all(admin.has_role(role) for role in Role)
     assert admin.can_register("anything")
-    peer = found.known(certificate(uris=("x:y",))).principal
+    peer = found.find(certificate(uris=("x:y",))).principal
     assert [role for role in Role if peer.has_role(role)] == [Role.PEER]
     assert not peer.can_register("anything")
 
@@ -159,15 +164,15 @@ def test_a_mistake_is_one_clear_error_that_shows_no_secret(content: bytes) -> No
 def test_a_file_of_comments_lets_nobody_in() -> None:
     found = parse_credentials(b"\xef\xbb\xbf# nobody\n")
     with pytest.raises(AuthenticationError) as refused:
-        found.known(proof_of("x"))
+        found.find(proof_of("x"))
     assert refused.value.reason is AuthFailure.UNKNOWN_TOKEN
 
 
 def test_no_repr_shows_a_digest() -> None:
     line = credentials_line("a", sha256=DIGEST, roles=("read",))
     found = parse_credentials(line.encode())
-    assert repr(found) == "Credentials(1 tokens, 0 uris, 0 dns_names, 0 accounts)"
-    assert "abab" not in repr(found.known(TokenCredential(bytes.fromhex(DIGEST))))
+    assert repr(found) == "ParsedCredentials(1 tokens, 0 uris, 0 dns_names, 0 accounts)"
+    assert "abab" not in repr(found.find(TokenCredential(bytes.fromhex(DIGEST))))
 
 
 @given(
@@ -180,7 +185,7 @@ def test_the_line_that_is_printed_is_the_line_that_is_read(name: str, clusters: 
     line = credentials_line(name, sha256=DIGEST, roles=("register", "read"), clusters=clusters)
     assert "\n" not in line
     found: ParsedCredentials = parse_credentials(line.encode())
-    principal = found.known(TokenCredential(bytes.fromhex(DIGEST))).principal
+    principal = found.find(TokenCredential(bytes.fromhex(DIGEST))).principal
     assert (principal.name, principal.clusters.patterns) == (name, clusters)
 
 
@@ -202,4 +207,4 @@ def test_what_a_mistake_looks_like_from_the_outside_is_told() -> None:
 
 def test_one_role_needs_no_list() -> None:
     found = parse_credentials(f'a = {{sha256 = "{DIGEST}", roles = "read"}}'.encode())
-    assert found.known(TokenCredential(bytes.fromhex(DIGEST))).principal.has_role(Role.READ)
+    assert found.find(TokenCredential(bytes.fromhex(DIGEST))).principal.has_role(Role.READ)

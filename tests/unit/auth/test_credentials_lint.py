@@ -1,7 +1,6 @@
 """What is told about a credentials file that can be read."""
 
-from poolmuster.auth.credentials_file import parse_credentials
-from poolmuster.auth.credentials_lint import changes, warnings
+from poolmuster.auth.credentials_file import changes, parse_credentials, warnings
 
 FILE = """
 token = {sha256 = "AA", roles = ["read"]}

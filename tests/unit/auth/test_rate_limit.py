@@ -123,14 +123,15 @@ def test_a_token_that_was_refused_is_good_when_its_key_is_published() -> None:
     assert world.refusal(token) is AuthFailure.BAD_SIGNATURE
 
 
-def test_what_is_remembered_has_a_bound() -> None:
+def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     rejected: LatestEntries[bytes, int] = LatestEntries(limit=2)
     for digest in (b"a", b"b", b"c"):
         rejected[digest] = 1
     assert len(rejected) == 2
     assert rejected.get(b"a") is None
     assert rejected.get(b"c") == 1
-    budget = VerificationBudget(ManualClock(), rate_us_per_s=0, burst_us=1, known_pods=2)
+    monkeypatch.setattr("poolmuster.auth.rate_limit.KNOWN_PODS_LIMIT", 2)
+    budget = VerificationBudget(ManualClock(), rate_us_per_s=0, burst_us=1)
     for pod in ("a", "b", "a", "c"):
         budget.record_right(pod)
     budget.record_wrong("stranger", 1)

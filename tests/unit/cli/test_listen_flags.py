@@ -120,8 +120,8 @@ def test_a_credentials_file_that_cannot_be_used_stops_the_start(run: Run, tmp_pa
     tokens = tmp_path / "tokens.toml"
     for content, words in (
         ("", "is empty"),
-        ("a = 1", "a: is {...}"),
-        ('a = {sha256 = "pmt_x", roles = []}', "no role"),
+        ("a = 1", "a: Expected `object`, got `int`; write it as in {"),
+        ('a = {sha256 = "pmt_x", roles = []}', "of length >= 1 - at `$.roles`"),
     ):
         tokens.write_text(content)
         line = one_line(run("--auth-tokens", str(tokens)))

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from poolmuster.auth.credentials_file import parse_credentials
-from poolmuster.auth.tokens import digest_of
+from poolmuster.auth.credentials_file import digest_of, parse_credentials
 from poolmuster.cli.main import cli
 from poolmuster.model.auth import TokenCredential
 
@@ -22,7 +21,7 @@ def test_a_token_is_printed_once_and_its_line_lets_it_in() -> None:
     token, line = result.stdout.splitlines()
     assert len(token) == len("pmt_") + 43
     assert token not in line
-    principal = parse_credentials(line.encode()).known(TokenCredential(digest_of(token.encode()))).principal
+    principal = parse_credentials(line.encode()).find(TokenCredential(digest_of(token.encode()))).principal
     assert principal.name == "relay-eu"
     assert principal.roles == {"read", "register"}
     assert principal.clusters.patterns == ("eu-*", "x")
@@ -42,7 +41,7 @@ def test_a_token_goes_into_a_file_for_its_owner_alone_and_never_over_another(tmp
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     token = path.read_text().strip()
     assert token not in result.output
-    assert parse_credentials(line.encode()).known(TokenCredential(digest_of(token.encode()))).principal.name == "a"
+    assert parse_credentials(line.encode()).find(TokenCredential(digest_of(token.encode()))).principal.name == "a"
     again = create("--name", "a", "--role", "read", "--token-out", str(path))
     assert (again.exit_code, again.stdout) == (2, "")
     assert "File exists" in again.stderr
