@@ -43,13 +43,13 @@ class Fetched:
         self._number += 1
         return self.issuer.token(SystemClock().wall_ms(), jti=str(self._number))
 
-    def prove(self, token: str) -> ServiceAccountCredential:
+    def verify(self, token: str) -> ServiceAccountCredential:
         return self.accounts.verify(token, lambda *_: True)
 
     def outcome(self, token: str) -> AuthFailure | None:
         """Why ``token`` proves nothing, or ``None``."""
         try:
-            self.prove(token)
+            self.verify(token)
         except AuthenticationError as error:
             return error.reason
         return None
@@ -103,7 +103,7 @@ async def test_keys_rotate_under_load_without_a_refusal_of_who_is_signed_by_a_pu
             issuer.signs_by = before
             await until(lambda new=new: fetched.keys.key(new) is not None)  # type: ignore[misc]  # bound as of now
             issuer.signs_by = new
-            proof = fetched.prove(fetched.token())
+            proof = fetched.verify(fetched.token())
             issuer.withdraw(before)
             took_s = await until(lambda before=before: fetched.keys.key(before) is None)  # type: ignore[misc]  # bound as of now
             assert took_s < WITHIN_S * MARGIN
@@ -119,7 +119,7 @@ async def test_who_is_signed_by_a_withdrawn_key_is_refused_within_two_seconds() 
     async with key_server(issuer) as server, fetching(issuer, server.url) as fetched:
         await until(lambda: fetched.keys.is_known)
         old = fetched.token()
-        proof = fetched.prove(old)
+        proof = fetched.verify(old)
         issuer.add("second", number=1)
         issuer.withdraw("first")
         await until(lambda: not fetched.accounts.holds(proof))
@@ -197,7 +197,7 @@ async def test_keys_that_cannot_be_had_at_first_are_said_why_and_come_when_they_
                 assert FAILURES[way] in problem
                 assert server.url in problem
                 with pytest.raises(AuthenticationError) as caught:
-                    fetched.prove(fetched.token())
+                    fetched.verify(fetched.token())
                 assert caught.value.reason is AuthFailure.NO_KEYS
                 assert FAILURES[way] in caught.value.text
                 server.way = Way.GOOD
@@ -212,7 +212,7 @@ async def test_keys_that_cannot_be_had_any_more_stay_and_nobody_waits(way: Way) 
     issuer = Issuer()
     async with key_server(issuer) as server, fetching(issuer, server.url, refresh_ms=100) as fetched:
         await until(lambda: fetched.keys.is_known)
-        proof = fetched.prove(fetched.token())
+        proof = fetched.verify(fetched.token())
         server.way = way
         longest_s = 0.0
         failures = fetched.keys.failures

@@ -1,1 +1,1 @@
-"""Who asks: credentials proved, and judged by the file that says what each may do."""
+"""Authentication: credentials, verified and found in the credentials file, which says what each principal may do."""

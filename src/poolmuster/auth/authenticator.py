@@ -63,16 +63,15 @@ class CredentialAuthenticator:
         if authorization is None:
             if certificate is None:
                 raise AuthenticationError(AuthFailure.MISSING, "no credentials")
-            return self._cached(certificate, lambda: certificate)
+            return self._cached(certificate, certificate)
         # First by the header as it is, without parsing it: this runs for every heartbeat.
         context = self._cache.get(_digest(self._salt + authorization).digest())
         if context is not None and self._is_valid(context):
             return context
         bearer = _BEARER.fullmatch(authorization)
         if bearer is None:
-            text = "the Authorization header is not 'Bearer TOKEN', with one word of visible ASCII"
-            raise AuthenticationError(AuthFailure.MALFORMED, text)
-        return self._cached(_digest(self._salt + b"Bearer " + bearer[1]).digest(), lambda: self._verify(bearer[1]))
+            raise AuthenticationError(AuthFailure.MALFORMED, "the header is not 'Bearer TOKEN', in visible ASCII")
+        return self._cached(_digest(self._salt + b"Bearer " + bearer[1]).digest(), bearer[1])
 
     def reauthenticate(self, context: AuthContext) -> AuthContext:
         """See `poolmuster.ports.authenticator.Authenticator.reauthenticate`."""
@@ -81,13 +80,14 @@ class CredentialAuthenticator:
         assert context.credential is not None, "anonymous contexts are of no authenticator"
         return self._authorize(context.credential)
 
-    def _cached(self, key: bytes | CertificateCredential, verify: Callable[[], VerifiedCredential]) -> AuthContext:
-        """The context for ``key``. No credential is verified twice while it is cached."""
+    def _cached(self, key: bytes | CertificateCredential, presented: bytes | CertificateCredential) -> AuthContext:
+        """The context of a token or certificate. None is verified twice while it is cached by its ``key``."""
         known = self._cache.get(key)
         if known is not None and self._is_valid(known):
             return known
         self._cache.pop(key, None)
-        context = self._authorize(verify() if known is None or known.credential is None else known.credential)
+        credential = known.credential if known is not None else None
+        context = self._authorize(credential or self._verify(presented))
         if len(self._cache) >= CACHE_SIZE:
             del self._cache[next(iter(self._cache))]
         self._cache[key] = context
@@ -98,14 +98,16 @@ class CredentialAuthenticator:
             context.expires_at_ms is None or self._clock.wall_ms() < context.expires_at_ms
         )
 
-    def _verify(self, token: bytes) -> VerifiedCredential:
-        credential = TokenCredential(digest_of(token))
-        if token.count(b".") != JWT_DOTS or credential.digest in self._credentials().tokens:
+    def _verify(self, presented: bytes | CertificateCredential) -> VerifiedCredential:
+        if isinstance(presented, CertificateCredential):
+            return presented  # the handshake has verified it
+        credentials, credential = self._credentials(), TokenCredential(digest_of(presented))
+        if presented.count(b".") != JWT_DOTS or credential.digest in credentials.tokens:
             return credential
         if self._accounts is None:
             text = "it looks like a service account's token, and --auth-oidc is not set"
             raise AuthenticationError(AuthFailure.UNKNOWN_TOKEN, text)
-        return self._accounts.verify(token.decode("ascii"), lambda *account: account in self._credentials().accounts)
+        return self._accounts.verify(presented.decode("ascii"), lambda *account: account in credentials.accounts)
 
     def _authorize(self, credential: VerifiedCredential) -> AuthContext:
         """The context of a verified credential, by what is trusted now. Raises `AuthenticationError`."""

@@ -40,7 +40,7 @@ _shared_system_context = functools.cache(system_context)  # loading one takes 30
 class KeySet(ABC):
     """The keys of ``issuer`` as of the last good read, replaced as a whole.
 
-    A read that fails, or finds no usable key, leaves them and sets ``problem``, so a broken endpoint locks nobody out.
+    A read that fails, or finds no usable key, leaves them and sets ``problem``: tokens stay valid meanwhile.
     To distrust an issuer, remove its flag, or its lines from the credentials file.
 
     ``first_fetch_done`` is set when the first read has ended, well or not; that takes seconds at most. ``generation``

@@ -156,8 +156,7 @@ class ServiceAccounts:
         pod = (token.issuer, token.namespace, token.account, token.pod_uid or digest)
         if not self._budget.allows(pod):
             self.throttled += 1
-            text = "there were too many tokens with wrong signatures lately, so this one has to be sent again"
-            raise AuthenticationError(AuthFailure.BUSY, text)
+            raise AuthenticationError(AuthFailure.BUSY, "too many wrong signatures lately: send the token again")
         self.verifications += 1
         if not key.has_signed(token.signed, token.signature, token.algorithm):
             self.wrong_signatures += 1

@@ -1,4 +1,4 @@
-"""What tells who asks."""
+"""Authentication of requests."""
 
 from typing import Protocol
 
@@ -8,10 +8,10 @@ from poolmuster.model.auth import ANONYMOUS, CertificateCredential, Principal, V
 
 
 class AuthContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody was let in, by ``proof``; ``None`` where no credentials are wanted.
+    """An authenticated principal and its ``credential``, ``None`` where no credentials are needed.
 
-    It counts while the authenticator's `Authenticator.generation` is ``generation``, and until ``expires_at_ms`` by
-    the wall clock. After that `Authenticator.reauthenticate` tells whether the proof still counts.
+    It is valid while `Authenticator.generation` is ``generation``, and until ``expires_at_ms`` by the wall clock. After
+    that `Authenticator.reauthenticate` returns a new one, if the credential is still accepted.
     """
 
     principal: Principal
@@ -21,25 +21,25 @@ class AuthContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANONYMOUS_CONTEXT = AuthContext(principal=ANONYMOUS)
-"""The admission of everybody, where no credentials are wanted."""
+"""The context of every request where no credentials are needed."""
 
 
 class Authenticator(Protocol):
-    """Tells who asks. Every method returns at once and never calls out.
+    """Authenticates requests. Every method returns at once and never calls out.
 
-    ``generation`` grows whenever who is known, or what they may do, changes.
+    ``generation`` grows whenever the accepted credentials, or the roles of a principal, change.
     """
 
     generation: int
 
     def authenticate(self, authorization: bytes | None, certificate: CertificateCredential | None) -> AuthContext:
-        """Who presents this ``Authorization`` header, or else this certificate.
+        """The context of a request with this ``Authorization`` header, or else with this certificate.
 
-        Where both are there the header alone counts: what was said last and aloud. Raises
-        `poolmuster.model.auth.AuthenticationError`.
+        Where both are given only the header counts: it belongs to the request, the certificate to the connection.
+        Raises `poolmuster.model.auth.AuthenticationError`.
         """
         ...
 
-    def reauthenticate(self, admission: AuthContext) -> AuthContext:
-        """The same proof judged again by what is known now. Raises `poolmuster.model.auth.AuthenticationError`."""
+    def reauthenticate(self, context: AuthContext) -> AuthContext:
+        """The context of the same credential as of now. Raises `poolmuster.model.auth.AuthenticationError`."""
         ...

@@ -37,13 +37,13 @@ class World:
         """A token of this moment; changes that are ``None`` take a claim out."""
         return self.issuer.token(self.now_ms, **changes)
 
-    def prove(self, token: str) -> ServiceAccountCredential:
+    def verify(self, token: str) -> ServiceAccountCredential:
         return self.accounts.verify(token, self.known)
 
     def refusal(self, token: str) -> AuthFailure:
         """Why ``token`` proves nothing. Neither it nor a part of it is told."""
         with pytest.raises(AuthenticationError) as caught:
-            self.prove(token)
+            self.verify(token)
         shown = f"{caught.value.text} {caught.value!r} {caught.value}"
         assert not [part for part in secrets_of(token) if part in shown]
         cause: BaseException | None = caught.value

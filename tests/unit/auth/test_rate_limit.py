@@ -28,7 +28,7 @@ def flood(world: World, count: int) -> list[AuthFailure]:
     reasons = []
     for _ in range(count):
         with pytest.raises(AuthenticationError) as caught:
-            world.prove(forged(world))
+            world.verify(forged(world))
         reasons.append(caught.value.reason)
     return reasons
 
@@ -60,24 +60,24 @@ async def test_the_allowance_grows_back_to_one_percent_of_the_time() -> None:
 def test_right_signatures_cost_nothing_however_many_come_at_once() -> None:
     world = World()
     for number in range(BURST * 2):
-        world.prove(world.token(jti=str(number), **{"kubernetes.io": {"pod": {"uid": str(number)}}}))
+        world.verify(world.token(jti=str(number), **{"kubernetes.io": {"pod": {"uid": str(number)}}}))
     assert flood(world, BURST) == [AuthFailure.BAD_SIGNATURE] * BURST
 
 
 def test_a_pod_that_was_here_before_the_flood_has_its_renewed_token_taken() -> None:
     world = World()
-    world.prove(world.token())
+    world.verify(world.token())
     flood(world, BURST + 1)
     assert world.refusal(world.token(**{"kubernetes.io": {"pod": {"uid": "new"}}})) is AuthFailure.BUSY
-    assert world.prove(world.token(jti="renewed")).account == ACCOUNT
+    assert world.verify(world.token(jti="renewed")).account == ACCOUNT
 
 
 def test_a_token_without_a_pod_that_was_good_before_the_flood_is_good_in_it() -> None:
     world = World()
     token = world.token(**{"kubernetes.io": None})
-    world.prove(token)
+    world.verify(token)
     flood(world, BURST + 1)
-    assert world.prove(token).account == ACCOUNT
+    assert world.verify(token).account == ACCOUNT
     assert world.refusal(world.token(**{"kubernetes.io": None, "jti": "other"})) is AuthFailure.BUSY
 
 
@@ -86,19 +86,19 @@ async def test_a_new_pod_has_its_token_taken_soon_after_the_flood() -> None:
     token = world.token()
     assert world.refusal(token) is AuthFailure.BUSY
     await world.clock.advance(100)
-    assert world.prove(token).account == ACCOUNT
+    assert world.verify(token).account == ACCOUNT
 
 
 def test_a_flood_in_the_name_of_a_pod_spends_only_what_pods_have() -> None:
     world = World()
-    world.prove(world.token())
+    world.verify(world.token())
     for number in range(BURST + 10):
         token = world.token(jti=str(number))
         with pytest.raises(AuthenticationError):
-            world.prove(token[:-8] + "AAAAAAAA")
+            world.verify(token[:-8] + "AAAAAAAA")
     assert world.refusal(world.token(jti="honest")) is AuthFailure.BUSY
     stranger = world.token(**{"kubernetes.io": {"pod": {"uid": "new"}}})
-    assert world.prove(stranger).account == ACCOUNT
+    assert world.verify(stranger).account == ACCOUNT
 
 
 def test_a_wrong_token_that_comes_again_is_not_looked_at_again() -> None:
@@ -117,7 +117,7 @@ def test_a_token_that_was_refused_is_good_when_its_key_is_published() -> None:
     token = world.token()
     assert world.refusal(token) is AuthFailure.BAD_SIGNATURE
     world.keys.publish()
-    assert world.prove(token).account == ACCOUNT
+    assert world.verify(token).account == ACCOUNT
     world.issuer.keys["first"] = old
     world.keys.publish()
     assert world.refusal(token) is AuthFailure.BAD_SIGNATURE

@@ -18,7 +18,7 @@ def test_a_token_proves_its_account_whatever_algorithm_of_two_keys_it_is_signed_
     world = World(algorithm)
     key = world.keys.key("first")
     assert key is not None
-    assert world.prove(world.token()) == ServiceAccountCredential(
+    assert world.verify(world.token()) == ServiceAccountCredential(
         issuer=ISSUER,
         namespace=NAMESPACE,
         account=ACCOUNT,
@@ -30,18 +30,20 @@ def test_a_token_proves_its_account_whatever_algorithm_of_two_keys_it_is_signed_
 @pytest.mark.parametrize("audience", [AUDIENCE, [AUDIENCE], ["https://kubernetes.default.svc", AUDIENCE]])
 def test_the_audience_is_one_of_those_that_the_token_is_made_for(audience: object) -> None:
     world = World()
-    assert world.prove(world.token(aud=audience)).account == ACCOUNT
+    assert world.verify(world.token(aud=audience)).account == ACCOUNT
 
 
 def test_claims_that_only_kubernetes_writes_are_not_needed() -> None:
     world = World()
-    assert world.prove(world.token(**{"kubernetes.io": None, "jti": None, "nbf": None, "iat": None})).account == ACCOUNT
+    assert (
+        world.verify(world.token(**{"kubernetes.io": None, "jti": None, "nbf": None, "iat": None})).account == ACCOUNT
+    )
 
 
 def test_a_name_may_be_a_subdomain() -> None:
     world = World()
     world.known = lambda *account: account[2] == "a.b-c.9d"  # type: ignore[method-assign]  # another account is known
-    assert world.prove(world.token(sub="system:serviceaccount:ns:a.b-c.9d")).account == "a.b-c.9d"
+    assert world.verify(world.token(sub="system:serviceaccount:ns:a.b-c.9d")).account == "a.b-c.9d"
 
 
 REFUSED: list[tuple[str, dict[str, Any], AuthFailure]] = [
@@ -124,21 +126,21 @@ async def test_a_token_counts_until_the_millisecond_of_its_end() -> None:
     world = World()
     token = world.token(exp=world.now_ms // 1000 + 10)
     await world.clock.advance(9_999)
-    assert world.prove(token).expires_at_ms == world.now_ms + 1
+    assert world.verify(token).expires_at_ms == world.now_ms + 1
     await world.clock.advance(1)
     assert world.refusal(token) is AuthFailure.EXPIRED
 
 
 def test_an_end_may_have_a_fraction() -> None:
     world = World()
-    assert world.prove(world.token(exp=world.now_ms / 1000 + 1.5)).expires_at_ms == world.now_ms + 1_500
+    assert world.verify(world.token(exp=world.now_ms / 1000 + 1.5)).expires_at_ms == world.now_ms + 1_500
 
 
 @pytest.mark.parametrize("claim", ["nbf", "iat"])
 def test_a_clock_that_is_ahead_by_the_slack_is_borne_with(claim: str) -> None:
     world = World()
     at_s = (world.now_ms + CLOCK_SLACK_MS) // 1000
-    assert world.prove(world.token(**{claim: at_s})).account == ACCOUNT
+    assert world.verify(world.token(**{claim: at_s})).account == ACCOUNT
     assert world.refusal(world.token(**{claim: at_s + 1})) is AuthFailure.NOT_YET_VALID
 
 
@@ -154,12 +156,12 @@ def test_a_key_that_is_not_known_is_looked_for() -> None:
     assert world.refusal(token) is AuthFailure.UNKNOWN_KEY
     assert world.keys.asked == 1
     world.keys.publish()
-    assert world.prove(token).account == ACCOUNT
+    assert world.verify(token).account == ACCOUNT
 
 
 def test_a_proof_is_held_while_its_key_is_published_under_whatever_id() -> None:
     world = World()
-    proof = world.prove(world.token())
+    proof = world.verify(world.token())
     world.issuer.add("renamed")
     world.issuer.withdraw("first")
     world.keys.publish()
@@ -172,7 +174,7 @@ def test_a_proof_is_held_while_its_key_is_published_under_whatever_id() -> None:
 
 def test_a_proof_of_an_issuer_that_is_no_longer_trusted_is_not_held() -> None:
     world = World()
-    proof = world.prove(world.token())
+    proof = world.verify(world.token())
     other = World()
     other.accounts.issuers = {}
     assert not other.accounts.holds(proof)
@@ -196,7 +198,7 @@ def test_which_account_is_known_is_asked_before_the_signature_is_looked_at() -> 
 def test_a_token_over_the_limit_is_not_looked_at() -> None:
     world = World()
     assert world.refusal(world.token(padding="x" * TOKEN_LIMIT)) is AuthFailure.BAD_JWT
-    assert world.prove(world.token(padding="x" * 1500)).account == ACCOUNT
+    assert world.verify(world.token(padding="x" * 1500)).account == ACCOUNT
 
 
 def test_a_token_taken_apart_does_not_show_itself() -> None:
@@ -237,6 +239,6 @@ def test_an_algorithm_that_is_not_ours_is_refused_before_anything_else_is_read()
 
 def test_a_token_with_more_members_than_one_needs_is_not_read() -> None:
     world = World()
-    assert world.prove(world.token(groups=[str(number) for number in range(20)])).account == ACCOUNT
+    assert world.verify(world.token(groups=[str(number) for number in range(20)])).account == ACCOUNT
     assert world.refusal(world.token(groups=[str(number) for number in range(200)])) is AuthFailure.BAD_JWT
     assert world.refusal(world.token(groups=[{} for _ in range(40)])) is AuthFailure.BAD_JWT
