@@ -164,7 +164,8 @@ async def test_plain_http_on_the_tls_port_is_refused_and_the_log_says_why(world:
         with contextlib.suppress(ConnectionError):
             while piece := plain.recv(4096):
                 answer += piece
-    assert b"HTTP" not in answer
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"This port speaks HTTPS" in answer
     await world.told("no_tls")
 
 
