@@ -32,7 +32,8 @@ times = st.integers(0, 30_000)
 @st.composite
 def writes(draw: st.DrawFn) -> Write:
     facts = registration(draw(names), draw(relays), weight=draw(st.integers(0, 2)))
-    return Write(facts, LEASE_MS, draw(times), draw(st.sampled_from(["x", "y"])), draw(st.booleans()))
+    origin, uncertainty_ms = draw(st.sampled_from(["x", "y"])), draw(st.sampled_from([0, 40, 3_000]))
+    return Write(facts, LEASE_MS, draw(times), origin, draw(st.booleans()), uncertainty_ms)
 
 
 @st.composite

@@ -213,7 +213,7 @@ class Instance:
             if decoder is None or decoder.boot_id != delta.boot_id:
                 decoder = self.decoders[link.address] = DeltaDecoder(delta.boot_id)
             try:
-                items = decoder.decode(delta, as_of_ms)
+                items = decoder.decode(delta, as_of_ms, 0 if link.stream else now_ms - as_of_ms)
             except OutOfSync as error:
                 decoder.seq = error.seq
                 self._drop(link)
@@ -225,7 +225,7 @@ class Instance:
             receive_summary(link.address, delta.summary)
 
     def _receive_snapshot(self, link: "Link", snapshot: Snapshot, now_ms: int) -> None:
-        items, skipped = decode_snapshot(snapshot.entries, snapshot.boot_id, link.opened_ms)
+        items, skipped = decode_snapshot(snapshot.entries, snapshot.boot_id, link.opened_ms, now_ms - link.opened_ms)
         assert not skipped
         self.apply(self.replica.apply_remote(items, now_ms))
         self.synced_boots.add(snapshot.boot_id)

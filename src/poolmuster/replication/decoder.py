@@ -74,8 +74,10 @@ class DeltaDecoder:
         self._numbers: dict[PoolKey, int] = {}
         self._evicted_ms = 0
 
-    def decode(self, delta: Delta, as_of_ms: int) -> list[Write | Tombstone]:
+    def decode(self, delta: Delta, as_of_ms: int, uncertainty_ms: int = 0) -> list[Write | Tombstone]:
         """The writes and tombstones of ``delta``, which was sent at ``as_of_ms`` of this clock.
+
+        Where it was polled that is the start of the request, and it was sent up to ``uncertainty_ms`` later.
 
         Raises `OutOfSync`, with nothing changed.
         """
@@ -85,7 +87,8 @@ class DeltaDecoder:
             raise OutOfSync(f"What came after {self.seq} was lost.", self.seq)
         self._check_numbers(delta)
         self.seq = max(self.seq, delta.seq)
-        items = [item for entry in delta.entries if (item := self._decode_entry(entry, as_of_ms)) is not None]
+        decoded = [self._decode_entry(entry, as_of_ms, uncertainty_ms) for entry in delta.entries]
+        items = [item for item in decoded if item is not None]
         self._evict(as_of_ms)
         return items
 
@@ -95,7 +98,7 @@ class DeltaDecoder:
             if not isinstance(entry, Deregistered) and entry.number not in new and entry.number not in self._slots:
                 raise OutOfSync(f"Nothing is known of number {entry.number}.", 0)
 
-    def _decode_entry(self, entry: Entry, as_of_ms: int) -> Write | Tombstone | None:
+    def _decode_entry(self, entry: Entry, as_of_ms: int, uncertainty_ms: int) -> Write | Tombstone | None:
         try:
             if isinstance(entry, Deregistered):
                 return item_of(entry, self.boot_id, as_of_ms)
@@ -109,7 +112,7 @@ class DeltaDecoder:
         slot.until_ms = max(slot.until_ms, renewed_ms + 2 * slot.lease_ms)
         if slot.registration is None:
             return None
-        return Write(slot.registration, slot.lease_ms, renewed_ms, self.boot_id, slot.readmitted)
+        return Write(slot.registration, slot.lease_ms, renewed_ms, self.boot_id, slot.readmitted, uncertainty_ms)
 
     def _store(self, entry: Registered, as_of_ms: int) -> None:
         """Store the registration of ``entry.number``, and drop an earlier number of the same pool.
@@ -143,14 +146,17 @@ class DeltaDecoder:
 
 
 def decode_snapshot(
-    entries: Iterable[Registered | Deregistered], origin: str, as_of_ms: int
+    entries: Iterable[Registered | Deregistered], origin: str, as_of_ms: int, uncertainty_ms: int = 0
 ) -> tuple[list[Write | Tombstone], int]:
-    """The writes and tombstones of a snapshot, and the number of its entries that were not valid."""
+    """The writes and tombstones of a snapshot, and the number of its entries that were not valid.
+
+    It was sent at ``as_of_ms``, the start of its request, or up to ``uncertainty_ms`` later.
+    """
     items: list[Write | Tombstone] = []
     skipped = 0
     for entry in entries:
         try:
-            items.append(item_of(entry, origin, as_of_ms))
+            items.append(item_of(entry, origin, as_of_ms, uncertainty_ms))
         except InvalidInput:
             skipped += 1
     return items, skipped

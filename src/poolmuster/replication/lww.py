@@ -10,6 +10,8 @@ this instance's monotonic clock, whichever instance the item came from. Rules:
 - a tombstone of a relay supersedes every write of that relay, whatever the clocks say of their order: a relay that
   deregistered takes a new id. Where the relay was admitted again after a successor, its write is marked ``readmitted``
   and only the times count;
+- a polled write was accepted within ``uncertainty_ms`` of ``renewed_ms``. By the times a tombstone supersedes it only
+  where the latest of them is early enough: it may be a successor's, and that relay's next heartbeat is seconds away;
 - a tombstone is kept until every lease that it ended would have expired.
 
 Adding items commutes and is idempotent: any order and any repetition end in the same register. What an instance does
@@ -27,13 +29,17 @@ RELAYS_LIMIT = 8
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """A registration that the instance with the boot id ``origin`` accepted at ``renewed_ms`` for ``lease_ms``."""
+    """A registration that the instance with the boot id ``origin`` accepted at ``renewed_ms`` for ``lease_ms``.
+
+    It was accepted up to ``uncertainty_ms`` later than that, where the message that held it does not say more exactly.
+    """
 
     registration: Registration
     lease_ms: int
     renewed_ms: int
     origin: str
     readmitted: bool = False
+    uncertainty_ms: int = 0
 
     @property
     def key(self) -> PoolKey:
@@ -47,6 +53,11 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     def order(self) -> tuple[int, str, str, bytes]:
         """By time, and by the rest where two instances accept a write in the same millisecond."""
         return (self.renewed_ms, self.origin, self.relay_id or "", self.registration.pool.body)
+
+    @property
+    def renewed_by_ms(self) -> int:
+        """The latest time at which it may have been accepted."""
+        return self.renewed_ms + self.uncertainty_ms
 
     def remaining_ms(self, now_ms: int) -> int:
         """What remains of the lease by the monotonic clock, without credit for pauses: the value that peers get."""
@@ -82,7 +93,7 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False):
 
     def supersedes(self, write: Write) -> bool:
         """Whether it ended ``write``."""
-        if write.renewed_ms <= self.ended_ms:
+        if write.renewed_by_ms <= self.ended_ms:
             return True
         return self.relay_id is not None and self.relay_id == write.relay_id and not write.readmitted
 
@@ -102,7 +113,10 @@ class LwwRegister:
         if known is not None:
             later = max(known, write, key=lambda each: each.order)
             readmitted = known.readmitted or write.readmitted
-            write = later if later.readmitted == readmitted else msgspec.structs.replace(later, readmitted=readmitted)
+            uncertainty_ms = max(known.renewed_by_ms, write.renewed_by_ms) - later.renewed_ms
+            write = later
+            if (readmitted, uncertainty_ms) != (later.readmitted, later.uncertainty_ms):
+                write = msgspec.structs.replace(later, readmitted=readmitted, uncertainty_ms=uncertainty_ms)
         self._writes[write.relay_id] = write
         if len(self._writes) > RELAYS_LIMIT:
             del self._writes[min(self._writes.values(), key=lambda each: each.order).relay_id]

@@ -41,7 +41,10 @@ SinceMs = Annotated[int, Meta(ge=-AHEAD_LIMIT_MS, le=LONGEST_MS)]
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="registered", omit_defaults=True):
-    """A whole registration. ``number`` stands for it in later `Renewed`s of the same boot."""
+    """A whole registration. ``number`` stands for it in later `Renewed`s of the same boot.
+
+    In a snapshot it may have been accepted up to ``uncertainty_ms`` later than ``remaining_ms`` says.
+    """
 
     number: int
     registration: msgspec.Raw
@@ -49,6 +52,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     lease_ms: LeaseMs
     remaining_ms: RemainingMs
     readmitted: bool = False
+    uncertainty_ms: int = 0
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="renewed"):
@@ -138,6 +142,7 @@ def entry_of(item: Write | Tombstone, number: int, now_ms: int) -> Registered | 
             lease_ms=item.lease_ms,
             remaining_ms=item.remaining_ms(now_ms),
             readmitted=item.readmitted,
+            uncertainty_ms=item.uncertainty_ms,
         )
     return Deregistered(
         cluster_id=item.key.cluster_id,
@@ -152,11 +157,15 @@ def entry_of(item: Write | Tombstone, number: int, now_ms: int) -> Registered | 
     )
 
 
-def item_of(entry: Registered | Deregistered, origin: str, as_of_ms: int) -> Write | Tombstone:
-    """What an entry of the boot ``origin`` says that was sent at ``as_of_ms`` of this clock. Raises `InvalidInput`."""
+def item_of(entry: Registered | Deregistered, origin: str, as_of_ms: int, uncertainty_ms: int = 0) -> Write | Tombstone:
+    """The item of an entry that the boot ``origin`` sent at ``as_of_ms`` of this clock, or ``uncertainty_ms`` later.
+
+    Raises `InvalidInput`.
+    """
     if isinstance(entry, Registered):
         renewed_ms = as_of_ms - (entry.lease_ms - entry.remaining_ms)
-        return Write(registration_of(entry), entry.lease_ms, renewed_ms, origin, entry.readmitted)
+        uncertainty_ms += min(max(0, entry.uncertainty_ms), entry.lease_ms)
+        return Write(registration_of(entry), entry.lease_ms, renewed_ms, origin, entry.readmitted, uncertainty_ms)
     key = PoolKey(entry.cluster_id, entry.namespace, entry.dgd_name)
     check_key(key)
     return Tombstone(

@@ -52,6 +52,19 @@ def test_what_remains_of_a_lease_counts_from_when_it_was_sent() -> None:
     assert (renewed.renewed_ms, renewed.registration) == (50_100, write.registration)
 
 
+def test_what_was_polled_has_the_uncertainty_of_its_message_and_a_snapshot_adds_that_of_its_sender() -> None:
+    decoder = DeltaDecoder("b")
+    for message in (delta(registered()), delta(Renewed(number=1, remaining_ms=LEASE_MS), after=1, seq=2)):
+        [write] = decoder.decode(message, 50_000, 2_800)
+        assert isinstance(write, Write)
+        assert write.uncertainty_ms == 2_800
+    for known_ms, expected_ms in ((0, 40), (2_800, 2_840), (-1, 40), (2**60, LEASE_MS + 40)):
+        entry = msgspec.structs.replace(registered(), uncertainty_ms=known_ms)
+        [copied], _ = decode_snapshot([entry], "b", 50_000, 40)
+        assert isinstance(copied, Write)
+        assert (copied.renewed_ms, copied.uncertainty_ms) == (45_000, expected_ms)
+
+
 def test_a_tombstone_counts_from_when_it_was_sent() -> None:
     [tombstone] = DeltaDecoder("b").decode(delta(deregistered()), 50_000)
     assert isinstance(tombstone, Tombstone)

@@ -1,5 +1,6 @@
 """Registrations of every origin become one list, and one log; rules that the properties do not name."""
 
+import msgspec
 import pytest
 
 import poolmuster.registry.relay_records as records_module
@@ -66,6 +67,30 @@ def test_a_tombstone_of_a_peer_ends_the_pool_and_refuses_its_relay_here_too(repl
     replica.put(registration("a", "r"), T0_MS + 2_000)
     [again] = delta_entries(replica.log, 0, T0_MS + 2_000)
     assert getattr(again, "readmitted", False)
+
+
+def test_a_tombstone_supersedes_by_the_times_only_what_certainly_came_before(replica: Replica) -> None:
+    now_ms = T0_MS + 1_000
+    uncertain = msgspec.structs.replace(write("r2", T0_MS - 2_000), uncertainty_ms=3_000)
+    replica.apply_remote([tombstone("r1", T0_MS + 100, T0_MS)], now_ms)
+    assert sent(replica.apply_remote([uncertain], now_ms)) == ([("r2", LEASE_MS - 3_000)], [])
+    *_, passed_on = snapshot_entries(replica, now_ms)
+    assert getattr(passed_on, "uncertainty_ms", 0) == 3_000
+    assert sent(replica.apply_remote([tombstone("r3", now_ms, now_ms - 1)], now_ms)) == ([], [])
+    assert sent(replica.apply_remote([tombstone("r3", now_ms, now_ms)], now_ms)) == ([], ["r3"])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_copies_of_a_write_the_later_renewal_and_the_greater_uncertainty_count(
+    replica: Replica, order: int
+) -> None:
+    slow = msgspec.structs.replace(write("r2", T0_MS - 2_000), uncertainty_ms=2_500)
+    fast = msgspec.structs.replace(write("r2", T0_MS - 100), uncertainty_ms=50)
+    for copy in [slow, fast][::order]:
+        replica.apply_remote([copy], T0_MS + 1_000)
+    [passed_on] = snapshot_entries(replica, T0_MS + 1_000)
+    assert getattr(passed_on, "remaining_ms", 0) == LEASE_MS - 1_100
+    assert getattr(passed_on, "uncertainty_ms", 0) == 600
 
 
 def test_l5_a_write_of_within_a_pause_has_its_whole_lease_here_and_only_here(replica: Replica) -> None:

@@ -245,7 +245,7 @@ class PeerConnection:
                     # It counts from the start of the request: no delay of it lengthens a lease.
                     since_first_ms = 0 if first is None else message.sent_ms - first.message.sent_ms
                     as_of_ms = min(arrived_ms, requested_ms + max(0, since_first_ms))
-                received = Received(message, as_of_ms)
+                received = Received(message, as_of_ms, 0 if path == STREAM_PATH else arrived_ms - as_of_ms)
                 first = first or received
                 await self._importer.apply(received, first)
                 if not message.more:

@@ -65,18 +65,20 @@ class Importer:
         if message.boot_id == self._node.boot_id:
             return []
         if isinstance(message, Delta):
-            items, skipped = self._decode_delta(message, received.as_of_ms)
+            items, skipped = self._decode_delta(message, received)
         else:
-            items, skipped = decode_snapshot(message.entries, message.boot_id, received.as_of_ms)
+            items, skipped = decode_snapshot(
+                message.entries, message.boot_id, received.as_of_ms, received.uncertainty_ms
+            )
         if skipped:
             self._node.instrumentation.skipped(skipped)
         return items
 
-    def _decode_delta(self, delta: Delta, as_of_ms: int) -> tuple[list[Write | Tombstone], int]:
+    def _decode_delta(self, delta: Delta, received: Received) -> tuple[list[Write | Tombstone], int]:
         if self._decoder is None or self._decoder.boot_id != delta.boot_id:
             self._decoder = DeltaDecoder(delta.boot_id)
         skipped = self._decoder.skipped
-        items = self._decoder.decode(delta, as_of_ms)
+        items = self._decoder.decode(delta, received.as_of_ms, received.uncertainty_ms)
         if self._decoder.size_bytes > (limit := self._node.settings.bytes_limit):
             raise bad_answer(f"Its registrations take more than {limit} bytes.")
         return items, self._decoder.skipped - skipped

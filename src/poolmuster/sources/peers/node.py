@@ -37,10 +37,11 @@ class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A message of a peer, which was sent at ``as_of_ms`` of this clock."""
+    """A message of a peer, which was sent at ``as_of_ms`` of this clock, or up to ``uncertainty_ms`` later."""
 
     message: Delta | Snapshot
     as_of_ms: int
+    uncertainty_ms: int = 0
 
 
 class Node:
