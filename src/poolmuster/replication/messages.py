@@ -37,6 +37,7 @@ ClockMs = Annotated[int, Meta(gt=-CLOCK_LIMIT_MS, lt=CLOCK_LIMIT_MS)]
 Count = Annotated[int, Meta(ge=0, lt=CLOCK_LIMIT_MS)]
 LeaseMs = Annotated[int, Meta(gt=0, le=LONGEST_LEASE_MS)]
 RemainingMs = Annotated[int, Meta(ge=-LONGEST_MS, le=LONGEST_LEASE_MS + AHEAD_LIMIT_MS)]
+UncertaintyMs = Annotated[int, Meta(ge=0, le=LONGEST_MS)]
 SinceMs = Annotated[int, Meta(ge=-AHEAD_LIMIT_MS, le=LONGEST_MS)]
 
 
@@ -52,7 +53,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     lease_ms: LeaseMs
     remaining_ms: RemainingMs
     readmitted: bool = False
-    uncertainty_ms: int = 0
+    uncertainty_ms: UncertaintyMs = 0
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="renewed"):
@@ -164,7 +165,7 @@ def item_of(entry: Registered | Deregistered, origin: str, as_of_ms: int, uncert
     """
     if isinstance(entry, Registered):
         renewed_ms = as_of_ms - (entry.lease_ms - entry.remaining_ms)
-        uncertainty_ms += min(max(0, entry.uncertainty_ms), entry.lease_ms)
+        uncertainty_ms += min(entry.uncertainty_ms, entry.lease_ms)
         return Write(registration_of(entry), entry.lease_ms, renewed_ms, origin, entry.readmitted, uncertainty_ms)
     key = PoolKey(entry.cluster_id, entry.namespace, entry.dgd_name)
     check_key(key)

@@ -84,6 +84,7 @@ BAD: dict[str, bytes] = {
     "younger than nothing": batch(uptime_ms=-1),
     "a lease of a year": batch(registered(lease_ms=31_536_000_000)),
     "no lease": batch(registered(lease_ms=0)),
+    "an uncertainty below 0": batch(registered(uncertainty_ms=-1)),
     "more than remains": batch(registered(remaining_ms=10 * LEASE_MS)),
     "a relay's id without end": batch(registered(relay_id="r" * 5_000)),
     "a detail without end": batch(left(detail="d" * 5_000)),
