@@ -14,10 +14,8 @@ import msgspec
 
 from poolmuster.api.encoders import EncodedList, Piece, PoolEncoder, pool_with_lease
 from poolmuster.api.request import ListQuery
-from poolmuster.model.errors import Unavailable
 from poolmuster.model.registration import DIGEST_BITS, Pool
 from poolmuster.model.selector import Selector
-from poolmuster.model.source import SourceKind, SourceState
 from poolmuster.registry.record_list import RecordList
 from poolmuster.service.completeness import Completeness
 from poolmuster.service.instance import Instance
@@ -53,10 +51,7 @@ class ListCache:
     def require_readable(self) -> Completeness:
         """The list's completeness. Raises `Unavailable` while a source of pools was never read."""
         now = self._catalog.completeness()
-        for source in now.sources:
-            if source.state is SourceState.UNKNOWN and source.kind in (SourceKind.TABLE, SourceKind.TOPOLOGY):
-                why = source.detail or source.reason
-                raise Unavailable(f"The {source.kind} {source.name} has not been read yet: {why}.")
+        now.require_readable()
         return now
 
     async def answer(self, query: ListQuery) -> ListResponse:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal, RemovalCause
+from poolmuster.model.change import Change, ChangeKind, PoolChange, Removal
 from poolmuster.model.key import PoolKey
 from poolmuster.model.registration import Pool
 from poolmuster.model.schema import Conflict, LeaseStatus, RouterReplica
@@ -27,7 +27,7 @@ from poolmuster.registry.listing import Join, UnlistedReason
 from poolmuster.registry.record_list import RecordList
 from poolmuster.registry.updates import Placements, SourceUpdate
 from poolmuster.service.completeness import Completeness, MonitoredSource, SourceMonitor
-from poolmuster.service.removals import Removals
+from poolmuster.service.removals import Removals, removal_by
 
 log = structlog.get_logger("poolmuster.catalog")
 _levels = logging.getLogger("poolmuster.catalog")
@@ -198,7 +198,7 @@ class Catalog:
         at_ms, now_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         kind, removal = ChangeKind.CHANGED, None
         if after is None:
-            kind, removal = ChangeKind.REMOVED, _removal(event, at_ms)
+            kind, removal = ChangeKind.REMOVED, removal_by(event, at_ms)
             self.pools.remove(key)
             self._removals.put(key, removal, now_ms)
         else:
@@ -345,10 +345,3 @@ def _is_short(update: SourceUpdate[PoolKey, Pool]) -> bool:
 
 def _slices(items: Sequence[Any]) -> range:
     return range(0, len(items), APPLY_BATCH)
-
-
-def _removal(event: LeaseEvent[Pool] | None, at_ms: int) -> Removal:
-    """The removal of a record: it has the cause of its lease's end, or the topology no longer places it."""
-    if event is None:
-        return Removal(cause=RemovalCause.UNLISTED, at_ms=at_ms)
-    return Removal(cause=event.cause or RemovalCause.UNLISTED, reason=event.reason, detail=event.detail, at_ms=at_ms)

@@ -1,10 +1,11 @@
-"""What the statuses of all sources mean together: is the list complete?"""
+"""What the statuses of all sources mean together: is the list readable, and is it complete (rules L7, L8)?"""
 
 from collections.abc import Iterable
 
 import msgspec
 
-from poolmuster.model.source import SourceInfo, SourceReason, SourceState, is_complete
+from poolmuster.model.errors import Unavailable
+from poolmuster.model.source import SourceInfo, SourceKind, SourceReason, SourceState, is_complete
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.source import Source
 from poolmuster.registry.source_status import SourceStatus, SourceTracker
@@ -26,6 +27,13 @@ class Completeness(msgspec.Struct, frozen=True):
     def state_key(self) -> tuple[object, ...]:
         """Equal for two moments between which watchers need no event."""
         return tuple(source.state_key for source in self.sources)
+
+    def require_readable(self) -> None:
+        """Raise `Unavailable` while a source of pools was never read: that is no empty list (rule L7)."""
+        for source in self.sources:
+            if source.state is SourceState.UNKNOWN and source.kind in (SourceKind.TABLE, SourceKind.TOPOLOGY):
+                why = source.detail or source.reason
+                raise Unavailable(f"The {source.kind} {source.name} has not been read yet: {why}.")
 
 
 class MonitoredSource:

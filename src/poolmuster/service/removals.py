@@ -1,12 +1,21 @@
-"""Why pools were removed lately (rule L10)."""
+"""Why a pool is removed, and why pools were removed lately (rule L10)."""
 
 from collections import OrderedDict
 
-from poolmuster.model.change import Removal
+from poolmuster.model.change import Removal, RemovalCause
 from poolmuster.model.key import PoolKey
+from poolmuster.model.registration import Pool
+from poolmuster.registry.leases import LeaseEvent
 
 REMOVALS_LIMIT = 20_000
 REMOVALS_KEPT_MS = 3_600_000
+
+
+def removal_by(event: LeaseEvent[Pool] | None, at_ms: int) -> Removal:
+    """The removal of a pool by the end of its lease; without ``event`` the topology no longer places it."""
+    if event is None or event.cause is None:
+        return Removal(cause=RemovalCause.UNLISTED, at_ms=at_ms)
+    return Removal(cause=event.cause, reason=event.reason, detail=event.detail, at_ms=at_ms)
 
 
 class Removals:
