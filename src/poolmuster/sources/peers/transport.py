@@ -26,8 +26,9 @@ CONNECT_S = 1.0
 CONNECT_TLS_S = 1.5
 READ_BUFFER_BYTES = 64 * 1024
 LIST_PATH, FEED_PATH, STREAM_PATH = "/peer/v1/list", "/peer/v1/feed", "/peer/v1/stream"
-CONNECTION_LOST = "The connection was cut."
 NDJSON = "application/x-ndjson"
+CLIENT_CERTIFICATE_HINT = " The certificate of this instance, which is sent to it, has to be for clients as well."
+"""A peer that does not accept a certificate in the handshake cuts the connection."""
 
 STATUS_ERRORS = {
     401: (SourceReason.FORBIDDEN, "It does not accept the credentials of this instance (401)."),
@@ -121,19 +122,14 @@ class HttpPeerTransport:
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._with_hint(_translate(error)) from error
+            raise _translate(error, CLIENT_CERTIFICATE_HINT if self._credentials.shows_certificate else "") from error
         try:
-            _check_status(response.status)
+            if response.status != 200:
+                unknown = SourceReason.BAD_ANSWER, f"It answers with status {response.status}."
+                raise PeerReadError(*STATUS_ERRORS.get(response.status, unknown))
             yield PeerResponse(response.headers.get("Poolmuster-Instance"), _pieces(response))
         finally:
             response.close()
-
-    def _with_hint(self, error: Exception) -> Exception:
-        """A peer that refuses the certificate of this instance in the handshake cuts the connection."""
-        if isinstance(error, PeerReadError) and error.detail == CONNECTION_LOST and self._credentials.shows_certificate:
-            hint = "The certificate of this instance, which is sent to it, has to be for clients as well."
-            return PeerReadError(error.reason, f"{CONNECTION_LOST} {hint}")
-        return error
 
 
 async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -144,12 +140,8 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         raise _translate(error) from error
 
 
-def _check_status(status: int) -> None:
-    if status != 200:
-        raise PeerReadError(*STATUS_ERRORS.get(status, (SourceReason.BAD_ANSWER, f"It answers with status {status}.")))
-
-
-def _translate(error: Exception) -> Exception:
+def _translate(error: Exception, hint: str = "") -> Exception:
+    """What ``error`` means of the peer; ``hint`` is added where the connection was cut."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             detail = f"Its certificate is not accepted: {error.certificate_error}."
@@ -164,5 +156,5 @@ def _translate(error: Exception) -> Exception:
         case aiohttp.ClientResponseError() | ValueError():
             return bad_answer("Its response is not valid HTTP.")
         case _:
-            detail = CONNECTION_LOST
+            detail = f"The connection was cut.{hint}"
     return PeerReadError(SourceReason.UNREACHABLE, detail)
