@@ -63,7 +63,7 @@ class PeerConnection:
         self._on_read = on_read
         self._importer = Importer(peer.address, node)
         self._schedule = ReadSchedule(clock.monotonic_ms())
-        self._tasks: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stream: Deadline | None = None
         """The deadline of the present stream."""
         self._stream_trial: asyncio.Task[None] | None = None
@@ -71,12 +71,18 @@ class PeerConnection:
 
     async def run(self) -> None:
         """Read until cancelled."""
-        async with asyncio.TaskGroup() as self._tasks:
+        try:
             while True:
                 started_ms = self._clock.monotonic_ms()
                 end = await self._read()
                 now_ms = self._clock.monotonic_ms()
                 await self._clock.sleep_ms(self._schedule.next_read_ms(end, started_ms, now_ms) - now_ms)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            # The errors of cancelled tasks lead to this object by their tracebacks: together they would be cycles.
+            self._stream_trial = self._full_sync = None
 
     async def _read(self) -> ReadEnd:
         """Read once, and record a failure."""
@@ -134,8 +140,10 @@ class PeerConnection:
 
     def _start(self, work: Callable[[T], Awaitable[None]], argument: T) -> "asyncio.Task[None]":
         """Run ``work`` beside the reads. Those alone decide the status of the peer."""
-        assert self._tasks is not None, "nothing is started before `run`"
-        return self._tasks.create_task(self._count_failure(work, argument))
+        task = asyncio.create_task(self._count_failure(work, argument))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _count_failure(self, work: Callable[[T], Awaitable[None]], argument: T) -> None:
         try:

@@ -39,10 +39,13 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        block, self._block = self._block, None
-        assert block is not None
+        assert self._block is not None
         # As in `asyncio.timeout`: a cancellation from outside goes on, one by `end` becomes its error.
-        if self._error is not None and block.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        is_own = self._error is not None and self._block.uncancel() <= self._cancelling
+        # The errors of the tasks lead to this object by their tracebacks: together they would be cycles.
+        self._block = None
+        del self._timer
+        if is_own and self._error is not None and kind is asyncio.CancelledError:
             raise self._error from error
 
     async def _run_timer(self) -> None:

@@ -1,11 +1,13 @@
 """Time limits on the injected clock."""
 
 import asyncio
+import weakref
 
 import pytest
 
 from poolmuster.sources.peers.deadline import Deadline
 from tests.support.clock import ManualClock
+from tests.support.garbage import collector_stopped
 
 
 class Ended(Exception):
@@ -88,3 +90,21 @@ async def test_of_two_around_each_other_either_may_end_the_block_and_both_at_onc
         await clock.advance(1_000)
         with pytest.raises(TimeoutError):
             await task
+
+
+@pytest.mark.parametrize("end", ["done", "timeout", "cancelled"])
+async def test_nothing_of_it_waits_for_the_garbage_collector(end: str) -> None:
+    clock = ManualClock()
+    with collector_stopped():
+        deadline = Deadline(clock, 1_000)
+        left = weakref.ref(deadline)
+        task = asyncio.create_task(wait(deadline, 500 if end == "done" else 60_000, clock))
+        del deadline
+        await clock.advance(500)
+        if end == "cancelled":
+            task.cancel()
+        await clock.advance(1_000)
+        await asyncio.gather(task, return_exceptions=True)
+        del task
+        await clock.settle()
+        assert left() is None
