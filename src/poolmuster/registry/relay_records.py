@@ -30,12 +30,17 @@ class RelayRecord(msgspec.Struct, gc=False):
     departed: bool = False
 
 
+def deregistered_by(relay_id: str | None) -> RelayDeregistered:
+    """The error of a registration by ``relay_id``, which deregistered the key."""
+    return RelayDeregistered(
+        f"Relay {relay_id!r} deregistered this pool. A relay that starts again takes a new relay_id."
+    )
+
+
 def check_not_deregistered(relay_id: str | None, left_relay_id: str | None, left_ms: int, now_ms: int) -> None:
     """Raise `RelayDeregistered` where ``relay_id`` is the relay that deregistered the key less than an hour ago."""
     if relay_id is not None and relay_id == left_relay_id and now_ms - left_ms < RETENTION_MS:
-        raise RelayDeregistered(
-            f"Relay {relay_id!r} deregistered this pool. A relay that starts again takes a new relay_id."
-        )
+        raise deregistered_by(relay_id)
 
 
 class RelayRecords(Generic[K]):

@@ -11,7 +11,7 @@ from contextlib import aclosing, contextmanager
 import msgspec
 
 from poolmuster.model.change import PoolDeregistration
-from poolmuster.model.errors import RelayDeregistered, Unavailable
+from poolmuster.model.errors import Unavailable
 from poolmuster.model.key import PoolKey
 from poolmuster.model.lease_policy import LeasePolicy
 from poolmuster.model.registration import Pool, Registration
@@ -19,6 +19,7 @@ from poolmuster.model.source import SourceReason
 from poolmuster.ports.clock import Clock
 from poolmuster.ports.source import Sink
 from poolmuster.ports.store import Expiry
+from poolmuster.registry.relay_records import deregistered_by
 from poolmuster.registry.source_status import SourceStatus
 from poolmuster.registry.table_scan import ScanDiff, TableItem
 from poolmuster.sources.polled.instrumentation import CANCELLED, GOOD, REFUSED, TableInstrumentation, TransitionLog
@@ -63,8 +64,7 @@ class PolledStore:
         with self._unavailable():
             stored = await self._put(item, condition, PUT_LIMIT_S)
         if not stored:
-            whose = f"Relay {relay_id!r} deregistered this pool."
-            raise RelayDeregistered(f"{whose} A relay that starts again takes a new relay_id.")
+            raise deregistered_by(relay_id)
         if not self._diff.is_renewal(registration.pool, self._clock.monotonic_ms()):
             self._reread.set()
 
